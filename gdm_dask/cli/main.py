@@ -1,0 +1,78 @@
+"""``gdm``: the same words as the Python interface; each command is one call."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+import gdm_dask
+from gdm_dask.cli.logs import set_up_logging
+from gdm_dask.errors import BadInput, GdmError
+
+app = typer.Typer(
+    name="gdm",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Find support features and their groups among millions of columns (Group Discovery Machine).
+
+    A first job: [bold]gdm ingest train.svm train.zarr[/bold], then [bold]gdm info train.zarr[/bold].""",
+)
+out = Console()
+err = Console(stderr=True)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"gdm {gdm_dask.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for debugging.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
+    set_up_logging(verbose, quiet)
+
+
+def run() -> None:
+    """Entry point: errors that the user can act on become one line and an exit code, never a traceback."""
+    from gdm_dask.cli import store_commands  # noqa: F401 (registers its commands)
+
+    try:
+        app()
+    except GdmError as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("interrupted", highlight=False)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe, such as head, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        logging.getLogger(__name__).debug("", exc_info=True)
+        place = f"{error.filename}: " if error.filename else ""
+        err.print(f"[bold red]error:[/] {escape(place)}{escape(error.strerror or str(error))}", soft_wrap=True)
+        sys.exit(BadInput.exit_code)
+
+
+def existing(path: str) -> str:
+    """A path or URL as given; a missing local one is refused by name."""
+    if "://" not in path and not Path(path).exists():
+        raise BadInput(f"{path}: there is no such file or folder")
+    return path

@@ -1,0 +1,98 @@
+"""Mean and norm of feature rows: all that implicit normalisation needs.
+
+A feature f enters every formula as (f - mean 1) / norm with norm = ||f - mean 1||. Centring a sparse row would make it
+dense, so the values stay raw and these two numbers are stored beside them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+#: A feature whose deviation is below this part of its mean is constant up to rounding; its norm is set to 0.
+CONSTANT = 4e-13
+
+
+def sparse_moments(indptr: np.ndarray, values: np.ndarray | None, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means and norms of compressed rows.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (rows + 1,), uint32
+    values : ndarray or None
+        The nonzeros; None where all are 1.
+    n_samples : int
+
+    Returns
+    -------
+    means, norms : ndarray of shape (rows,), float64
+
+    Examples
+    --------
+    >>> means, norms = sparse_moments(np.array([0, 1, 1], np.uint32), np.array([4.0]), 4)
+    >>> means.tolist(), (norms ** 2).round(12).tolist()
+    ([1.0, 0.0], [12.0, 0.0])
+    """
+    if values is None:
+        counts = np.diff(indptr.astype(np.int64))
+        means = counts / n_samples
+        return means, np.sqrt(counts * (1.0 - means))
+    return _sparse_moments(indptr, values, n_samples)
+
+
+def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and norms of dense rows, (rows, samples)."""
+    return _dense_moments(np.ascontiguousarray(rows))
+
+
+@njit(cache=True, nogil=True)
+def _finish(mean, deviations, squares, n_samples):  # type: ignore[no-untyped-def]
+    """Second-pass correction: `mean` was off by the mean of the deviations from it."""
+    shift = deviations / n_samples
+    norm = np.sqrt(max(squares - n_samples * shift * shift, 0.0))
+    mean += shift
+    if norm <= CONSTANT * np.sqrt(n_samples) * abs(mean):
+        norm = 0.0
+    return mean, norm
+
+
+@njit(cache=True, nogil=True)
+def _sparse_moments(indptr, values, n_samples):  # type: ignore[no-untyped-def]
+    n_rows = len(indptr) - 1
+    means = np.zeros(n_rows)
+    norms = np.zeros(n_rows)
+    for row in range(n_rows):
+        start, stop = np.int64(indptr[row]), np.int64(indptr[row + 1])
+        if start == stop:
+            continue
+        total = 0.0
+        for position in range(start, stop):
+            total += values[position]
+        mean = total / n_samples
+        zeros = n_samples - (stop - start)
+        deviations, squares = -mean * zeros, mean * mean * zeros
+        for position in range(start, stop):
+            deviation = values[position] - mean
+            deviations += deviation
+            squares += deviation * deviation
+        means[row], norms[row] = _finish(mean, deviations, squares, n_samples)
+    return means, norms
+
+
+@njit(cache=True, nogil=True)
+def _dense_moments(rows):  # type: ignore[no-untyped-def]
+    n_rows, n_samples = rows.shape
+    means = np.zeros(n_rows)
+    norms = np.zeros(n_rows)
+    for row in range(n_rows):
+        total = 0.0
+        for position in range(n_samples):
+            total += rows[row, position]
+        mean = total / n_samples
+        deviations = squares = 0.0
+        for position in range(n_samples):
+            deviation = rows[row, position] - mean
+            deviations += deviation
+            squares += deviation * deviation
+        means[row], norms[row] = _finish(mean, deviations, squares, n_samples)
+    return means, norms

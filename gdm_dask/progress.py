@@ -1,0 +1,75 @@
+"""Progress of long work: a bar where a terminal is there, plain log lines where not."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from gdm_dask.resources import format_bytes
+
+logger = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Reporter(Protocol):
+    """Receives the bytes that a stage has done."""
+
+    def __call__(self, n_bytes: int) -> None:
+        """`n_bytes` more are done."""
+        ...
+
+
+class _Lines:
+    """A log line every ten seconds, and one at the end."""
+
+    def __init__(self, stage: str, total: int) -> None:
+        self.stage, self.total = stage, total
+        self.done = 0
+        self.began = self.last = time.monotonic()
+
+    def __call__(self, n_bytes: int) -> None:
+        self.done += n_bytes
+        now = time.monotonic()
+        if now - self.last >= _SECONDS_BETWEEN_LINES and self.done < self.total:
+            self.last = now
+            rate = self.done / (now - self.began)
+            left = (self.total - self.done) / max(rate, 1.0)
+            logger.info(
+                "%s: %s of %s, %s/s, %.0f s left",
+                self.stage, format_bytes(self.done), format_bytes(self.total), format_bytes(rate), left,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        seconds = time.monotonic() - self.began
+        rate = format_bytes(self.done / max(seconds, 1e-9))
+        logger.info("%s: %s in %.1f s (%s/s)", self.stage, format_bytes(self.done), seconds, rate)
+
+
+@contextmanager
+def report(stage: str, total: int) -> Iterator[Reporter]:
+    """Show the progress of one stage of `total` bytes; on a terminal a bar with bytes, rate and time left."""
+    lines = _Lines(stage, total)
+    if not (sys.stderr.isatty() and logger.isEnabledFor(logging.INFO)):
+        yield lines
+        lines.close()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description:>9}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(stage, total=total)
+
+        def advance(n_bytes: int) -> None:
+            lines.done += n_bytes
+            bar.advance(task, n_bytes)
+
+        yield advance
+    lines.close()

@@ -1,0 +1,163 @@
+"""Zarr v3 arrays, cut along their first axis into chunks that are written once and checked on every read.
+
+An array is described by an `ArrayEntry`, which the store's manifest keeps: with it a reader needs no other metadata.
+Beside the chunks lies the ordinary ``zarr.json``, so that any other Zarr reader finds the array as well.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import DamagedStore
+from gdm_dask.store.chunks import codec_metadata, decode, encode
+from gdm_dask.store.folder import Folder
+
+#: Decoded bytes of one chunk: large enough that a chunk's overhead is noise, small enough to fetch one row.
+CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """What the manifest knows of one array.
+
+    Attributes
+    ----------
+    dtype : str
+        Zarr data type (``"uint32"``, ``"float64"``, ...), little-endian.
+    shape : list of int
+    chunk : int
+        Rows (entries of the first axis) in a chunk.
+    codec : str
+        A name of `gdm_dask.store.chunks.CODECS`.
+    crc : list of int
+        CRC-32C of every chunk, in order.
+    """
+
+    dtype: str
+    shape: list[int]
+    chunk: int
+    codec: str
+    crc: list[int]
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded size."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return asdict(self)
+
+
+def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Rows per chunk: chunks of equal length near `chunk_bytes`, so that the last one needs hardly any padding.
+
+    Examples
+    --------
+    >>> chunk_length(1000, row_bytes=4, chunk_bytes=1600)
+    334
+    """
+    n_chunks = max(1, round(n_rows * row_bytes / chunk_bytes))
+    return max(1, -(-n_rows // n_chunks))
+
+
+def zarr_metadata(entry: ArrayEntry) -> bytes:
+    """The array's ``zarr.json``."""
+    itemsize = np.dtype(entry.dtype).itemsize
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": entry.shape,
+        "data_type": entry.dtype,
+        "chunk_grid": {
+            "name": "regular",
+            "configuration": {"chunk_shape": [entry.chunk, *(max(1, length) for length in entry.shape[1:])]},
+        },
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": codec_metadata(entry.codec, itemsize),
+        "attributes": {},
+        "storage_transformers": [],
+    }
+    return json.dumps(document, indent=2).encode()
+
+
+def _chunk_key(name: str, number: int, n_dims: int) -> str:
+    return f"{name}/c/{number}" + "/0" * (n_dims - 1)
+
+
+def write_array(folder: Folder, name: str, values: np.ndarray, codec: str) -> ArrayEntry:
+    """Write a 1-D or 2-D array with all of its chunks; the same values always give the same bytes."""
+    row_bytes = values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
+    length = chunk_length(len(values), row_bytes)
+    checksums = []
+    for start in range(0, len(values) if values.size else 0, length):
+        part = values[start : start + length]
+        if len(part) < length:  # Zarr stores the last chunk in full, too
+            part = np.concatenate([part, np.zeros((length - len(part), *part.shape[1:]), part.dtype)])
+        data, crc = encode(part, codec)
+        folder.write(_chunk_key(name, len(checksums), values.ndim), data)
+        checksums.append(crc)
+    entry = ArrayEntry(values.dtype.name, list(values.shape), length, codec, checksums)
+    folder.write(f"{name}/zarr.json", zarr_metadata(entry))
+    return entry
+
+
+def read_array(folder: Folder, name: str, entry: ArrayEntry, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Rows `start` to `stop` of an array; decodes only the chunks that hold them, and checks those.
+
+    Raises
+    ------
+    DamagedStore
+        Naming the chunk that is missing or damaged.
+    """
+    stop = entry.shape[0] if stop is None else stop
+    row_shape = entry.shape[1:]
+    if stop <= start or not all(row_shape):
+        return np.zeros((max(0, stop - start), *row_shape), entry.dtype)
+    first, last = start // entry.chunk, -(-stop // entry.chunk)
+    out = np.empty(((last - first) * entry.chunk, *row_shape), entry.dtype)
+    for number in range(first, last):
+        position = (number - first) * entry.chunk
+        _read_chunk(folder, name, entry, number, out[position : position + entry.chunk])
+    return out[start - first * entry.chunk : stop - first * entry.chunk]
+
+
+def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray) -> None:
+    try:
+        decode(folder.read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, out)
+    except FileNotFoundError:
+        problem = "it is missing"
+    except DamagedStore as error:
+        problem = str(error)
+    else:
+        return
+    raise DamagedStore(
+        f"{folder.url}: chunk {number} of array {name!r} is damaged: {problem}. "
+        "Restore the store from a copy, or ingest the source again with --overwrite."
+    )
+
+
+def read_ranges(folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Ranges of rows, one after the other; ranges that share a chunk or touch are read together.
+
+    Parameters
+    ----------
+    starts, stops : ndarray of int64
+        Bounds of each range, increasing.
+    """
+    parts = []
+    position = 0
+    while position < len(starts):
+        end = position + 1
+        while end < len(starts) and starts[end] // entry.chunk <= (stops[end - 1] - 1) // entry.chunk:
+            end += 1
+        first = int(starts[position])
+        window = read_array(folder, name, entry, first, int(stops[end - 1]))
+        parts += [window[starts[k] - first : stops[k] - first] for k in range(position, end)]
+        position = end
+    return np.concatenate(parts) if parts else np.zeros((0, *entry.shape[1:]), entry.dtype)

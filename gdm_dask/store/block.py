@@ -1,0 +1,123 @@
+"""A block of whole feature rows in memory: the unit of parallel work, as plain arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass(frozen=True)
+class Block:
+    """Features `start` to `stop` of a store, raw values, with their moments.
+
+    Attributes
+    ----------
+    start, stop : int
+        The features of this block.
+    n_samples : int
+    values : ndarray or None
+        Sparse: the nonzeros, row after row, or None where all of them are 1. Dense: (stop - start, n_samples).
+    means, norms : ndarray of shape (stop - start,)
+        Mean of each feature and norm of the feature less its mean, float64.
+    indptr : ndarray of shape (stop - start + 1,), uint32, or None
+        Sparse: where each row's nonzeros begin and end. None for a dense block.
+    indices : ndarray of uint32, or None
+        Sparse: the sample of each nonzero, increasing within a row.
+    """
+
+    start: int
+    stop: int
+    n_samples: int
+    values: np.ndarray | None
+    means: np.ndarray
+    norms: np.ndarray
+    indptr: np.ndarray | None = None
+    indices: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Features in this block."""
+        return self.stop - self.start
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are compressed."""
+        return self.indptr is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.values, self.means, self.norms, self.indptr, self.indices)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def counts(self) -> np.ndarray:
+        """Nonzeros of each feature, int64."""
+        if self.indptr is not None:
+            return np.diff(self.indptr.astype(np.int64))
+        return np.count_nonzero(self.values, axis=1).astype(np.int64)
+
+    def rows(self, local: np.ndarray) -> Block:
+        """A block of some of this block's rows (positions within the block), copied, in the order given.
+
+        Its `start` and `stop` only count the rows.
+        """
+        means, norms = self.means[local], self.norms[local]
+        if self.indptr is None:
+            assert self.values is not None
+            return Block(0, len(local), self.n_samples, self.values[local], means, norms)
+        take, indptr = gather(self.indptr, local)
+        values = None if self.values is None else self.values[take]
+        return Block(0, len(local), self.n_samples, values, means, norms, indptr, self.indices[take])  # type: ignore[index]
+
+    def to_scipy(self) -> sp.csr_array:
+        """The raw rows as a CSR matrix (features x samples)."""
+        if self.indptr is None:
+            return sp.csr_array(self.values)
+        assert self.indices is not None
+        values = np.ones(len(self.indices), np.uint8) if self.values is None else self.values
+        small = self.n_samples < 2**31 and len(self.indices) < 2**31
+        indices = self.indices.view(np.int32) if small else self.indices.astype(np.int64)
+        indptr = self.indptr.view(np.int32) if small else self.indptr.astype(np.int64)
+        matrix = sp.csr_array((values, indices, indptr), shape=(self.n_rows, self.n_samples))
+        matrix.has_canonical_format = True
+        return matrix
+
+
+def gather(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the nonzeros of `rows` in compressed rows, and the pointers of the result.
+
+    Examples
+    --------
+    >>> take, pointers = gather(np.array([0, 2, 2, 5], np.uint32), np.array([2, 0]))
+    >>> take.tolist(), pointers.tolist()
+    ([2, 3, 4, 0, 1], [0, 3, 5])
+    """
+    starts = indptr[rows].astype(np.int64)
+    lengths = indptr[np.asarray(rows) + 1].astype(np.int64) - starts
+    pointers = np.concatenate([[0], np.cumsum(lengths)])
+    take = np.arange(pointers[-1]) + np.repeat(starts - pointers[:-1], lengths)
+    return take, pointers.astype(np.uint32)
+
+
+def stack(blocks: list[Block]) -> Block:
+    """Blocks one below the other, as one block that starts at the first one's start.
+
+    The widest value type of the parts holds all values exactly.
+    """
+    start, n_samples = blocks[0].start, blocks[0].n_samples
+    means = np.concatenate([block.means for block in blocks])
+    norms = np.concatenate([block.norms for block in blocks])
+    stop = start + len(means)
+    if blocks[0].indptr is None:
+        return Block(start, stop, n_samples, np.concatenate([block.values for block in blocks]), means, norms)  # type: ignore[misc]
+    lengths = np.concatenate([np.diff(block.indptr) for block in blocks])  # type: ignore[arg-type]
+    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
+    indices = np.concatenate([block.indices for block in blocks])  # type: ignore[misc]
+    values = None
+    if any(block.values is not None for block in blocks):
+        values = np.concatenate(
+            [np.ones(len(b.indices), np.uint8) if b.values is None else b.values for b in blocks]  # type: ignore[arg-type]
+        )
+    return Block(start, stop, n_samples, values, means, norms, indptr, indices)

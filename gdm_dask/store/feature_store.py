@@ -1,0 +1,286 @@
+"""The feature store that users open: features are rows, cut into blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from gdm_dask.errors import BadInput, DamagedStore
+from gdm_dask.resources import default_memory_limit, format_bytes
+from gdm_dask.store import layout
+from gdm_dask.store.arrays import ArrayEntry, read_array
+from gdm_dask.store.block import Block, stack
+from gdm_dask.store.folder import Folder
+
+
+class FeatureStore:
+    """A feature-row-chunked Zarr store, opened for reading.
+
+    Use `open_store`. Every chunk that is read is checked against the manifest; a missing, truncated, swapped or
+    flipped one raises `DamagedStore`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (features, samples).
+    nnz : int
+        Nonzero values.
+    classes : list
+        The two original labels: [what became -1, what became +1].
+    manifest : Manifest
+        Everything that is known without reading the arrays, with the provenance.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self.manifest = layout.read_manifest(folder)
+        self.shape = self.manifest.shape
+        self.nnz = self.manifest.nnz
+        self.classes = self.manifest.classes
+
+    def __repr__(self) -> str:
+        features, samples = self.shape
+        return f"<FeatureStore {self.url}: {features:,} features x {samples:,} samples, {self.nnz:,} nonzeros>"
+
+    def __reduce__(self) -> tuple:
+        return open_store, (self.url, self._folder.storage_options)
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self._folder.url
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the content: equal for stores with equal blocks."""
+        return self.manifest.fingerprint
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are stored compressed."""
+        return self.manifest.kind == "sparse"
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, the units of parallel work."""
+        return len(self.manifest.blocks)
+
+    @cached_property
+    def block_starts(self) -> np.ndarray:
+        """First feature of each block, and the number of features."""
+        return np.array([*(entry.start for entry in self.manifest.blocks), self.shape[0]], np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes of all blocks."""
+        return sum(entry.nbytes for entry in self.manifest.blocks)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """Labels of the samples, -1 or +1, int8."""
+        return self._root_array("labels")
+
+    @cached_property
+    def sample_ids(self) -> list[str] | None:
+        """Names of the samples, or None."""
+        if "sample_ids/text" not in self.manifest.arrays:
+            return None
+        return layout.unpack_text(self._root_array("sample_ids/offsets"), self._root_array("sample_ids/text"))
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the features have names."""
+        return bool(self.manifest.blocks) and "names/text" in self.manifest.blocks[0].arrays
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of all features, or None; `names_of` is cheaper for a few."""
+        return self.names_of(np.arange(self.shape[0])) if self.has_names else None
+
+    def names_of(self, features: np.ndarray) -> list[str]:
+        """Names of some features (their numbers as text where the store has no names)."""
+        features = np.asarray(features, np.int64)
+        if not self.has_names:
+            return [str(feature) for feature in features]
+        found: dict[int, str] = {}
+        for number, positions in self._by_block(features):
+            entry = self.manifest.blocks[number]
+            offsets, text = (
+                self._array(f"{layout.block_path(number)}/names/{part}", entry.arrays[f"names/{part}"])
+                for part in ("offsets", "text")
+            )
+            for position in positions:
+                local = features[position] - entry.start
+                bounds = np.array([0, offsets[local + 1] - offsets[local]])
+                found[int(position)] = layout.unpack_text(bounds, text[offsets[local] : offsets[local + 1]])[0]
+        return [found[position] for position in range(len(features))]
+
+    @property
+    def means(self) -> np.ndarray:
+        """Mean of each feature, float64."""
+        return self._per_feature(lambda number, entry: self._block_array(number, entry, "means"))
+
+    @property
+    def norms(self) -> np.ndarray:
+        """Norm of each feature less its mean, float64; 0 for constant features."""
+        return self._per_feature(lambda number, entry: self._block_array(number, entry, "norms"))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Nonzeros of each feature, int64."""
+
+        def of_block(number: int, entry: layout.BlockEntry) -> np.ndarray:
+            if self.is_sparse:
+                return np.diff(self._block_array(number, entry, "indptr").astype(np.int64))
+            return self.load_block(number).counts()
+
+        return self._per_feature(of_block).astype(np.int64)
+
+    def load_block(self, number: int) -> Block:
+        """Block `number` as arrays with its moments, checked."""
+        entry = self.manifest.blocks[number]
+        return layout.read_block(self._folder, number, entry, self.shape[1])
+
+    def load_rows(self, features: np.ndarray) -> Block:
+        """Some features as a block, in the order given; reads only the chunks that hold them."""
+        features = check_features(features, self.shape[0])
+        parts, order = [], []
+        for number, positions in self._by_block(features):
+            entry = self.manifest.blocks[number]
+            local, inverse = np.unique(features[positions] - entry.start, return_inverse=True)
+            rows = layout.read_block_rows(self._folder, number, entry, self.shape[1], local)
+            parts.append(rows.rows(inverse))
+            order.append(positions)
+        if not parts:
+            return self._empty_rows()
+        return stack(parts).rows(np.argsort(np.concatenate(order)))
+
+    def read_block(self, i: int) -> sp.csr_array:
+        """Block `i` as a CSR matrix of raw values (features x samples)."""
+        return self.load_block(i).to_scipy()
+
+    def read_rows(self, indices: np.ndarray) -> sp.csr_array:
+        """The features `indices` as a CSR matrix of raw values (features x samples), in the order given."""
+        return self.load_rows(np.asarray(indices)).to_scipy()
+
+    def to_scipy(self, memory_limit: int | None = None) -> sp.csr_array:
+        """The whole matrix (features x samples), for small stores.
+
+        Parameters
+        ----------
+        memory_limit : int, optional
+            Refuse a matrix that needs more bytes than this; a quarter of the machine's memory by default.
+        """
+        limit = default_memory_limit() if memory_limit is None else memory_limit
+        if 2 * self.nbytes > limit:
+            raise BadInput(
+                f"{self.url}: the whole matrix needs {format_bytes(2 * self.nbytes)} to be put together, more than the "
+                f"limit of {format_bytes(limit)}. Read it block by block (read_block), or raise memory_limit."
+            )
+        if not self.n_blocks:
+            return sp.csr_array(self.shape)
+        return stack([self.load_block(number) for number in range(self.n_blocks)]).to_scipy()
+
+    def size_on_disk(self) -> int:
+        """Bytes of all files."""
+        return self._folder.size()
+
+    def verify(self, progress: Callable[[int], None] | None = None) -> None:
+        """Read every array and check its content; raises `DamagedStore` at the first fault.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the decoded bytes of each block that was checked.
+        """
+        for name in self.manifest.arrays:
+            self._root_array(name)
+        for number, entry in enumerate(self.manifest.blocks):
+            block = self.load_block(number)
+            self._check_structure(number, block)
+            for name, array in entry.arrays.items():
+                if name.startswith("names/"):
+                    self._array(f"{layout.block_path(number)}/{name}", array)
+            if progress is not None:
+                progress(entry.nbytes)
+
+    def _check_structure(self, number: int, block: Block) -> None:
+        """What checksums cannot tell: that the arrays of a block fit each other."""
+        problem = None
+        if len(block.means) != block.n_rows or len(block.norms) != block.n_rows:
+            problem = "its moments do not have one entry per feature"
+        elif not (np.isfinite(block.means).all() and np.isfinite(block.norms).all()):
+            problem = "a moment is not finite"
+        elif block.indptr is not None and block.indices is not None:
+            if len(block.indptr) != block.n_rows + 1 or block.indptr[-1] != len(block.indices):
+                problem = "its pointers do not fit its indices"
+            elif len(block.indices) and block.indices.max() >= self.shape[1]:
+                problem = "a sample index is out of range"
+        if problem is not None:
+            raise DamagedStore(f"{self.url}: block {number}: {problem}. Ingest the source again with --overwrite.")
+
+    def _empty_rows(self) -> Block:
+        none = np.zeros(0)
+        if not self.is_sparse:
+            return Block(0, 0, self.shape[1], np.zeros((0, self.shape[1])), none, none)
+        return Block(0, 0, self.shape[1], none, none, none, np.zeros(1, np.uint32), np.zeros(0, np.uint32))
+
+    def _by_block(self, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """(block, positions in `features`) for the blocks that hold any of them."""
+        owner = np.searchsorted(self.block_starts, features, side="right") - 1
+        for number in np.unique(owner):
+            yield int(number), np.flatnonzero(owner == number)
+
+    def _per_feature(self, of_block: Callable[[int, layout.BlockEntry], np.ndarray]) -> np.ndarray:
+        parts = [of_block(number, entry) for number, entry in enumerate(self.manifest.blocks)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _block_array(self, number: int, entry: layout.BlockEntry, name: str) -> np.ndarray:
+        return self._array(f"{layout.block_path(number)}/{name}", entry.arrays[name])
+
+    def _root_array(self, name: str) -> np.ndarray:
+        return self._array(name, self.manifest.arrays[name])
+
+    def _array(self, path: str, entry: ArrayEntry) -> np.ndarray:
+        return read_array(self._folder, path, entry)
+
+
+def check_features(features: np.ndarray, n_features: int) -> np.ndarray:
+    """Feature numbers as int64; refuses what is out of range."""
+    features = np.asarray(features)
+    if features.size == 0:
+        return np.zeros(0, np.int64)
+    if features.dtype.kind not in "iu":
+        raise BadInput(f"features are given by their numbers (0 to {n_features - 1}), not by {features.dtype} values")
+    features = features.astype(np.int64)
+    if features.min() < 0 or features.max() >= n_features:
+        bad = features[(features < 0) | (features >= n_features)][0]
+        raise BadInput(f"feature {bad} is out of range: the store has features 0 to {n_features - 1}")
+    return features
+
+
+def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> FeatureStore:
+    """Open a feature store.
+
+    Parameters
+    ----------
+    path : str or path
+        A local folder, or a URL that fsspec knows (``s3://bucket/name``).
+    storage_options : dict, optional
+        Passed to fsspec.
+
+    Returns
+    -------
+    FeatureStore
+
+    Raises
+    ------
+    DamagedStore
+        Where there is no whole store of a known format version.
+    """
+    return FeatureStore(Folder(path, storage_options))

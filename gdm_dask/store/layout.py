@@ -1,0 +1,209 @@
+"""The layout of a feature store: which array lies where, and the manifest that describes them all.
+
+::
+
+    STORE/zarr.json                  root group; its attribute "gdm_dask" is the manifest
+    STORE/labels                     (n,) int8: -1 or +1
+    STORE/sample_ids/{offsets,text}  optional
+    STORE/blocks/00000/indptr        (rows + 1,) uint32: where each feature's nonzeros begin   (sparse stores)
+    STORE/blocks/00000/indices       (nonzeros,) uint32: their samples                         (sparse stores)
+    STORE/blocks/00000/values        (nonzeros,), left out where all are 1; dense: (rows, n)
+    STORE/blocks/00000/means         (rows,) float64: mean of each feature
+    STORE/blocks/00000/norms         (rows,) float64: norm of each feature less its mean
+    STORE/blocks/00000/names/...     optional: feature names, as offsets and UTF-8 text
+
+A block is a Zarr group of its own, so its chunks belong to it alone, its size can follow the nonzeros, and a worker
+needs nothing but the block's folder and its manifest entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import DamagedStore
+from gdm_dask.store.arrays import ArrayEntry, read_array, read_ranges, write_array
+from gdm_dask.store.block import Block
+from gdm_dask.store.folder import Folder
+
+FORMAT = "gdm_dask feature store"
+FORMAT_VERSION = 1
+ROOT = "zarr.json"
+
+#: Decoded bytes of a block: a quarter of a second of work or less, and a small part of any worker's memory.
+BLOCK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class BlockEntry:
+    """What the manifest knows of one block: its features, its nonzeros, its arrays."""
+
+    start: int
+    stop: int
+    nnz: int
+    arrays: dict[str, ArrayEntry]
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes of the arrays that a pass reads."""
+        return sum(entry.nbytes for name, entry in self.arrays.items() if not name.startswith("names/"))
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> BlockEntry:
+        """Read what ``asdict`` wrote."""
+        arrays = {name: ArrayEntry(**entry) for name, entry in document["arrays"].items()}
+        return cls(document["start"], document["stop"], document["nnz"], arrays)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is known of a store without reading its arrays; `fingerprint` identifies the content."""
+
+    kind: str
+    shape: tuple[int, int]
+    nnz: int
+    value_type: str
+    codec: str
+    classes: list
+    blocks: list[BlockEntry]
+    arrays: dict[str, ArrayEntry]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over shape, classes and the checksums of all chunks: equal for equal content."""
+        content = {key: value for key, value in asdict(self).items() if key != "provenance"}
+        return hashlib.sha256(_canonical(content)).hexdigest()
+
+
+def _canonical(document: Any) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def write_manifest(folder: Folder, manifest: Manifest) -> None:
+    """Write the root group. It comes last: a store without it is no store."""
+    body = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(manifest)}
+    body["sha256"] = hashlib.sha256(_canonical(body)).hexdigest()
+    root = {"zarr_format": 3, "node_type": "group", "attributes": {"gdm_dask": body}}
+    folder.write(ROOT, json.dumps(root).encode())
+
+
+def read_manifest(folder: Folder) -> Manifest:
+    """Read the root group; refuse what is not a whole store of a version that this software knows."""
+    try:
+        root = json.loads(folder.read(ROOT))
+        body = root["attributes"]["gdm_dask"]
+        version = body["format_version"]
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        raise DamagedStore(
+            f"{folder.url}: there is no feature store here ({type(error).__name__}). Make one with 'gdm ingest'."
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedStore(
+            f"{folder.url}: {ROOT} is not that of a feature store, or it is damaged. Make one with 'gdm ingest'."
+        ) from error
+    if version != FORMAT_VERSION:
+        raise DamagedStore(
+            f"{folder.url}: the store has format version {version}, this software reads version {FORMAT_VERSION}. "
+            "Install a matching gdm_dask, or ingest the source again."
+        )
+    digest = body.pop("sha256", None)
+    if digest != hashlib.sha256(_canonical(body)).hexdigest():
+        raise DamagedStore(f"{folder.url}: the manifest in {ROOT} is damaged. Ingest the source again.")
+    del body["format"], body["format_version"]
+    body["shape"] = tuple(body["shape"])
+    body["blocks"] = [BlockEntry.from_json(entry) for entry in body["blocks"]]
+    body["arrays"] = {name: ArrayEntry(**entry) for name, entry in body["arrays"].items()}
+    return Manifest(**body)
+
+
+def block_path(number: int) -> str:
+    """Folder of a block within the store.
+
+    >>> block_path(12)
+    'blocks/00012'
+    """
+    return f"blocks/{number:05d}"
+
+
+def _group_metadata() -> bytes:
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
+
+
+def write_block(folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None) -> BlockEntry:
+    """Write a block's arrays and return its manifest entry."""
+    path = block_path(number)
+    parts = {"means": block.means, "norms": block.norms}
+    if block.indptr is not None and block.indices is not None:
+        parts |= {"indptr": block.indptr, "indices": block.indices}
+    if block.values is not None:
+        parts["values"] = block.values
+    if names is not None:
+        parts |= {f"names/{key}": array for key, array in pack_text(names).items()}
+        folder.write(f"{path}/names/zarr.json", _group_metadata())
+    folder.write(f"{path}/zarr.json", _group_metadata())
+    if number == 0:
+        folder.write("blocks/zarr.json", _group_metadata())
+    arrays = {name: write_array(folder, f"{path}/{name}", array, codec) for name, array in sorted(parts.items())}
+    return BlockEntry(block.start, block.stop, int(block.counts().sum()), arrays)
+
+
+def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> Block:
+    """Read and check a whole block."""
+    names = ("values", "means", "norms", "indptr", "indices")
+    arrays = {
+        name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name])
+        for name in names
+        if name in entry.arrays
+    }
+    return Block(entry.start, entry.stop, n_samples, arrays.pop("values", None), **arrays)
+
+
+def pack_text(texts: list[str]) -> dict[str, np.ndarray]:
+    """Strings as two arrays: ``text`` (UTF-8 bytes) and ``offsets`` (where each begins, and the end).
+
+    >>> pack_text(["ab", "", "c"])["offsets"].tolist()
+    [0, 2, 2, 3]
+    """
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(text) for text in encoded], dtype=np.int64)]).astype(np.int64)
+    return {"offsets": offsets, "text": np.frombuffer(b"".join(encoded), np.uint8)}
+
+
+def unpack_text(offsets: np.ndarray, text: np.ndarray) -> list[str]:
+    """Undo `pack_text`.
+
+    >>> unpack_text(**pack_text(["ab", "", "c"]))
+    ['ab', '', 'c']
+    """
+    data = text.tobytes()
+    bounds = offsets.tolist()
+    return [data[a:b].decode("utf-8", "surrogatepass") for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: int, local: np.ndarray) -> Block:
+    """Read some rows of a block (positions within it, increasing); decodes only the chunks that hold them."""
+    path = block_path(number)
+
+    def whole(name: str) -> np.ndarray:
+        return read_array(folder, f"{path}/{name}", entry.arrays[name])
+
+    def ranges(name: str, starts: np.ndarray, stops: np.ndarray) -> np.ndarray | None:
+        if name not in entry.arrays:
+            return None
+        return read_ranges(folder, f"{path}/{name}", entry.arrays[name], starts, stops)
+
+    means, norms = whole("means")[local], whole("norms")[local]
+    if "indptr" not in entry.arrays:
+        return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms)
+    pointers = whole("indptr").astype(np.int64)
+    starts, stops = pointers[local], pointers[local + 1]
+    indptr = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.uint32)
+    filled = stops > starts
+    starts, stops = starts[filled], stops[filled]
+    indices = ranges("indices", starts, stops)
+    return Block(0, len(local), n_samples, ranges("values", starts, stops), means, norms, indptr, indices)
