@@ -1,10 +1,45 @@
 """gdm_dask: the Group Discovery Machine, distributed and out of core."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-from gdm_dask.ingestion import ingest
-from gdm_dask.store import FeatureStore, open_store
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gdm_dask.correlation import feature_correlations, redundancy_rate
+    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.ingestion import ingest
+    from gdm_dask.store import FeatureStore, open_store
 
 __version__ = version("gdm_dask")
 
-__all__ = ["FeatureStore", "__version__", "ingest", "open_store"]
+# Loaded when first used: the command line answers --help without importing Dask and numba.
+_HOMES = {
+    "FeatureStore": "gdm_dask.store",
+    "GroupDiscoveryMachine": "gdm_dask.estimator",
+    "feature_correlations": "gdm_dask.correlation",
+    "ingest": "gdm_dask.ingestion",
+    "open_store": "gdm_dask.store",
+    "redundancy_rate": "gdm_dask.correlation",
+}
+
+__all__ = [
+    "FeatureStore",
+    "GroupDiscoveryMachine",
+    "__version__",
+    "feature_correlations",
+    "ingest",
+    "open_store",
+    "redundancy_rate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,269 @@
+"""Algorithm 1: add the most violated cut, solve the master problem, repeat; with valid bounds at every step.
+
+With alpha of the master problem over the cuts so far,
+
+- its optimum is a *lower* bound on (4), because it has fewer constraints;
+- ``1/2 bound(alpha) + 1/(2C) ||alpha||^2`` is an *upper* bound, where ``bound`` is a valid bound on (6) and not the value
+  that greedy matching found.
+
+Both are about (4) over the features that no support speaks for. All cuts lie in that set; as supports are found the
+set shrinks, the optimum of (4) over it can only fall, and bounds from above that were found earlier stay valid.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gdm_dask.correlation import correlation_limit
+from gdm_dask.master import Master, MasterSolution
+from gdm_dask.matching import METHODS, NEGLIGIBLE, Candidates, Cut, RankingExhaustedError, Spoken
+from gdm_dask.passes import Passes
+from gdm_dask.store.block import Block
+
+logger = logging.getLogger(__name__)
+
+#: Features ranked for a cut of B: this many times B beyond those that are spoken for already, and at least MIN_RANKED.
+RANKED_PER_FEATURE = 8
+MIN_RANKED = 256
+
+#: The master problem is solved to this part of the cutting plane's own gap, and to its tolerance at the end.
+MASTER_TOL = 1e-6
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration found and took; a callback gets it.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    cut : list of int
+        Features of the cut, by rank.
+    n_new : int
+        Those that became supports with it.
+    n_supports : int
+        Supports so far.
+    best_score : float
+        Largest ``|c_j|``.
+    lower, upper, gap : float
+        Bounds on (4) and ``(upper - lower) / upper``.
+    n_ranked, n_examined : int
+        Features that came back from the ranking, and those whose rows were compared.
+    bytes_read : int
+        Decoded bytes that the score pass had to read.
+    seconds : dict
+        Time for ``scores``, ``matching`` and ``master``.
+    """
+
+    number: int
+    cut: list[int]
+    n_new: int
+    n_supports: int
+    best_score: float
+    lower: float
+    upper: float
+    gap: float
+    n_ranked: int
+    n_examined: int
+    bytes_read: int
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        parts = " ".join(f"{name} {seconds:.2f}s" for name, seconds in self.seconds.items())
+        return (
+            f"cut {self.number}: best score {self.best_score:.4g}, {self.n_supports} supports (+{self.n_new}), "
+            f"bounds [{self.lower:.6g}, {self.upper:.6g}], gap {self.gap:.2%}, "
+            f"{self.bytes_read / 1e6:.0f} MB read, {parts}"
+        )
+
+
+@dataclass
+class Machine:
+    """State of the cutting plane: all that is needed to go on from here.
+
+    Attributes
+    ----------
+    spoken : Spoken
+        Supports in the order of their entry, their rows, and whom they speak for.
+    cuts : list of list of int
+        Features of each cut.
+    solution : MasterSolution or None
+        Of the last master problem.
+    lower_bounds, upper_bounds : list of float
+        After each cut.
+    stopped : str
+        Why it stopped: ``"tolerance"``, ``"max_cuts"``, ``"repeated cut"``, ``"nothing left"``, ``"enough supports"``.
+    """
+
+    spoken: Spoken
+    master: Master
+    cuts: list[list[int]] = field(default_factory=list)
+    solution: MasterSolution | None = None
+    lower_bounds: list[float] = field(default_factory=list)
+    upper_bounds: list[float] = field(default_factory=list)
+    iterations: list[Iteration] = field(default_factory=list)
+    stopped: str = ""
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the bounds; 1 before the first cut."""
+        if not self.lower_bounds:
+            return 1.0
+        upper = self.upper_bounds[-1]
+        return max(0.0, (upper - self.lower_bounds[-1]) / upper) if upper > 0 else 0.0
+
+
+def run_cutting_plane(
+    passes: Passes,
+    y: np.ndarray,
+    *,
+    C: float,
+    tau: float,
+    cut_size: int,
+    max_cuts: int,
+    tol: float,
+    matching: str = "greedy",
+    n_supports: int | None = None,
+    callback: Callable[[Iteration], None] | None = None,
+) -> Machine:
+    """Find cuts until the bounds meet, the cuts repeat, or there are enough.
+
+    Parameters
+    ----------
+    passes : Passes
+        The data.
+    y : ndarray of shape (n_samples,)
+        Labels, -1 or +1.
+    C, tau : float
+        The paper's parameters; tau = 0 switches the correlation constraint off (FGM).
+    cut_size : int
+        B, the most features of a cut.
+    max_cuts : int
+        T.
+    tol : float
+        Relative gap at which to stop.
+    matching : {"greedy", "exact"}
+    n_supports : int, optional
+        Stop when this many supports have entered.
+    callback : callable, optional
+        Gets each `Iteration`.
+
+    Returns
+    -------
+    Machine
+    """
+    machine = Machine(Spoken(correlation_limit(tau)), Master(y, C, MASTER_TOL))
+    while not machine.stopped:
+        iteration = step(machine, passes, y, C, cut_size, matching, tol, n_supports)
+        if iteration is None:
+            break
+        machine.iterations.append(iteration)
+        logger.debug("%s", iteration)
+        if callback is not None:
+            callback(iteration)
+        if n_supports is not None and len(machine.spoken.features) >= n_supports:
+            machine.stopped = "enough supports"
+        elif len(machine.cuts) >= max_cuts:
+            machine.stopped = "max_cuts"
+    return machine
+
+
+def step(
+    machine: Machine, passes: Passes, y: np.ndarray, C: float, cut_size: int, matching: str, tol: float,
+    n_supports: int | None,
+) -> Iteration | None:  # fmt: skip
+    """One iteration; None (and `machine.stopped`) where there is no further cut to add."""
+    alpha = machine.master.alpha
+    clock = time.perf_counter()
+    read_before = passes.counts.bytes_read
+    seconds = {}
+    cut, n_ranked, best, seconds["scores"] = _find_cut(machine.spoken, passes, alpha, y, cut_size, matching)
+    seconds["matching"] = time.perf_counter() - clock - seconds["scores"]
+    upper = 0.5 * cut.bound + float(alpha @ alpha) / (2.0 * C)
+    upper = min([upper, *machine.upper_bounds[-1:]])
+    if machine.upper_bounds:  # the bound belongs to the alpha of the cuts so far
+        machine.upper_bounds[-1] = upper
+    machine.stopped = _reason_to_stop(machine, cut, tol, n_supports)
+    if machine.stopped:
+        return None
+    if n_supports is not None:
+        cut = _cut_off(cut, n_supports - len(machine.spoken.features))
+    clock = time.perf_counter()
+    _add_cut(machine, cut)
+    machine.solution = machine.master.solve(_master_tol(machine.gap))
+    seconds["master"] = time.perf_counter() - clock
+    lower = max([machine.solution.lower, *machine.lower_bounds[-1:]])
+    upper = min(upper, np.inf)
+    machine.lower_bounds.append(lower)
+    machine.upper_bounds.append(upper)
+    return Iteration(
+        len(machine.cuts), cut.features, len(cut.new), len(machine.spoken.features), best, lower, upper, machine.gap,
+        n_ranked, cut.n_examined, passes.counts.bytes_read - read_before, seconds,
+    )  # fmt: skip
+
+
+def _find_cut(
+    spoken: Spoken, passes: Passes, alpha: np.ndarray, y: np.ndarray, cut_size: int, matching: str
+) -> tuple[Cut, int, float, float]:
+    """Score pass and matching: the cut, how many features were ranked, the best score, seconds of the pass."""
+    floor = NEGLIGIBLE * float(np.linalg.norm(alpha))
+    wanted = max(MIN_RANKED, RANKED_PER_FEATURE * cut_size)
+    seconds = 0.0
+    while True:
+        clock = time.perf_counter()
+        ranking = passes.top((alpha * y)[None], wanted + len(spoken.affiliated) + len(spoken.features))[0]
+        seconds += time.perf_counter() - clock
+        best = float(abs(ranking.scores[0])) if len(ranking.scores) else 0.0
+        try:
+            cut = METHODS[matching](Candidates(ranking, spoken, passes.rows, floor), cut_size)
+            return cut, len(ranking.features), best, seconds
+        except RankingExhaustedError:  # large groups crowd the ranking: look further down
+            wanted *= 8
+
+
+def _reason_to_stop(machine: Machine, cut: Cut, tol: float, n_supports: int | None) -> str:
+    if not cut.features:
+        return "nothing left"
+    if n_supports is None and machine.cuts and machine.gap <= tol:
+        return "tolerance"
+    if set(cut.features) in [set(earlier) for earlier in machine.cuts]:
+        return "repeated cut"
+    return ""
+
+
+def _cut_off(cut: Cut, n_new: int) -> Cut:
+    """A cut with no more than `n_new` new supports: those that rank lowest go."""
+    if len(cut.new) <= n_new:
+        return cut
+    gone = set(cut.new[n_new:])
+    rows: Block | None = cut.new_rows.rows(np.arange(n_new)) if cut.new_rows is not None else None
+    features = [feature for feature in cut.features if feature not in gone]
+    return Cut(features, cut.new[:n_new], rows, cut.value, cut.bound, cut.n_examined)
+
+
+def _add_cut(machine: Machine, cut: Cut) -> None:
+    spoken, master = machine.spoken, machine.master
+    if cut.new_rows is not None:
+        spoken.add(cut.new, cut.new_rows)
+    position = {feature: k for k, feature in enumerate(spoken.features)}
+    features = np.array([position[feature] for feature in cut.features])
+    rows, means, norms = _master_rows(cut.new_rows, len(machine.master.y))
+    master.add_cut(features, rows, means, norms)
+    machine.cuts.append(cut.features)
+
+
+def _master_rows(rows: Block | None, n_samples: int) -> tuple:
+    if rows is None:
+        return np.zeros((0, n_samples)), np.zeros(0), np.zeros(0)
+    return (rows.to_scipy() if rows.is_sparse else rows.values), rows.means, rows.norms
+
+
+def _master_tol(gap: float) -> float:
+    """Accuracy for the next master problem: a small part of the gap that is left."""
+    return float(np.clip(1e-2 * gap, MASTER_TOL, 1e-4))

@@ -1,0 +1,415 @@
+"""`GroupDiscoveryMachine`: the scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gdm_dask import model_files
+from gdm_dask.correlation import block_redundancy_rate, correlation_limit
+from gdm_dask.cutting_plane import Iteration, Machine, run_cutting_plane
+from gdm_dask.data import Data, as_store, is_dask, is_store, open_data
+from gdm_dask.engine import Engine
+from gdm_dask.errors import BadInput
+from gdm_dask.groups import Pairs
+from gdm_dask.matching import METHODS
+from gdm_dask.refit import refit
+from gdm_dask.store import Block, FeatureStore
+
+#: Cuts for a wanted number of supports: cuts of a twentieth of them.
+CUTS_PER_SELECTION = 20
+#: Size of a cut where no number of supports is wanted.
+FREE_CUT_SIZE = 10
+MAX_CUTS = 100
+
+
+class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
+    """Select support features and discover their groups of affiliated features.
+
+    Support features are informative for two classes and pairwise uncorrelated (``|rho| < 1 - tau``); the affiliated
+    features of a support are all features that correlate with it. This is the Group Discovery Machine of Zhai, Tan,
+    Tsang and Ong, *Discovering Support and Affiliated Features from Very High Dimensions* (ICML 2012).
+
+    Parameters
+    ----------
+    n_features_to_select : int, optional
+        How many supports to select. Without it the cutting plane runs to `tol` or `max_cuts`, and every support with a
+        nonzero weight is kept.
+    tau : float
+        Features correlate from ``|rho| >= 1 - tau`` on; in [0, 1). 0 switches the constraint off, which is the Feature
+        Generating Machine (FGM).
+    C : float
+        Trade-off between margin and errors, for features of unit norm: 1/C is a ridge relative to a feature's variance,
+        so its meaning does not depend on the number of samples.
+    cut_size : int or "auto"
+        B, the most features of a cut. "auto" is a twentieth of `n_features_to_select`, or 10.
+    max_cuts : int, optional
+        T, the most cuts; 100 by default, and no limit where `n_features_to_select` is given.
+    tol : float
+        Relative gap between the bounds at which the cutting plane stops.
+    matching : {"greedy", "exact"}
+        How the most violated cut is found. Greedy matching need not be optimal; its bound is valid all the same.
+    groups : bool
+        Whether to find the groups, one more pass over the data.
+    scheduler : str or Client, optional
+        ``"synchronous"``, ``"threads"``, ``"processes"``, the address of a Dask scheduler, or a Client.
+    memory_limit : int or str, optional
+        Memory for decoded blocks and the work on them, such as ``"2GB"``; a quarter of the machine's by default.
+    verbose : int
+        1 prints a line for each cut.
+
+    Attributes
+    ----------
+    support_features_ : ndarray of shape (k,)
+        Numbers of the supports, strongest first.
+    weights_ : ndarray of shape (k,)
+        Their weights, for normalised features, in the same order; a positive one speaks for ``classes_[1]``.
+    groups_ : dict
+        Support -> sorted array of the features that correlate with it, itself included. None with ``groups=False``.
+    affiliations_ : DataFrame
+        The pairs behind `groups_`: support, feature, correlation, and whether this support is the feature's owner,
+        that is, the one it correlates with most. None with ``groups=False``.
+    coef_, intercept_ : ndarray of shape (1, k) and (1,)
+        A linear SVM refitted on the supports, in raw units, in the order of `support_features_`.
+    classes_ : ndarray of shape (2,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray
+        Where the input has names.
+    lower_bounds_, upper_bounds_ : ndarray of shape (n_cuts_,)
+        Valid bounds on the optimum of problem (4) over the features that no support speaks for, after each cut.
+    gap_ : float
+        ``(upper - lower) / upper`` of the last bounds.
+    converged_ : bool
+        Whether the gap reached `tol`.
+    stopped_ : str
+        Why the cutting plane stopped.
+    n_cuts_ : int
+    redundancy_rate_ : float
+        Of the supports, see `gdm_dask.redundancy_rate`.
+    timings_ : dict
+        Seconds for each part.
+    counts_ : dict
+        Passes, blocks and bytes read, rows scanned and skipped.
+    history_ : list of Iteration
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([-1, 1], 50)
+    >>> signal = y + rng.normal(size=100)
+    >>> X = np.column_stack([signal, -3 * signal, rng.normal(size=(100, 8))])
+    >>> gdm = GroupDiscoveryMachine(n_features_to_select=1).fit(X, y)
+    >>> gdm.support_features_.tolist(), gdm.groups_[0].tolist()
+    ([0], [0, 1])
+    """
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        tau: float = 0.25,
+        C: float = 100.0,
+        cut_size: int | str = "auto",
+        max_cuts: int | None = None,
+        tol: float = 1e-3,
+        matching: str = "greedy",
+        groups: bool = True,
+        scheduler: Any = None,
+        memory_limit: int | str | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.tau = tau
+        self.C = C
+        self.cut_size = cut_size
+        self.max_cuts = max_cuts
+        self.tol = tol
+        self.matching = matching
+        self.groups = groups
+        self.scheduler = scheduler
+        self.memory_limit = memory_limit
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, callback: Callable[[Iteration], None] | None = None) -> GroupDiscoveryMachine:
+        """Select supports and find their groups.
+
+        Parameters
+        ----------
+        X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
+            Matrices are samples x features.
+        y : array of shape (n_samples,)
+            Two classes. A store brings its own labels; given ones take their place.
+        callback : callable, optional
+            Gets an `Iteration` after each cut.
+
+        Returns
+        -------
+        self
+        """
+        began = time.perf_counter()
+        self._check_parameters()
+        X, labels = self._check_input(X, y)
+        with Engine(self.scheduler or "threads") as engine, open_data(X, engine, self.memory_limit) as data:
+            machine = run_cutting_plane(
+                data.passes,
+                labels,
+                C=self.C,
+                tau=self.tau,
+                cut_size=self._cut_size(data.shape[0]),
+                max_cuts=self._max_cuts(),
+                tol=self.tol,
+                matching=self.matching,
+                n_supports=self.n_features_to_select,
+                callback=self._reporter(callback),
+            )
+            self._take(machine, data, labels)
+        self.timings_["total"] = time.perf_counter() - began
+        return self
+
+    def _check_parameters(self) -> None:
+        def number(value: Any, kinds: tuple = (int, np.integer)) -> bool:
+            return isinstance(value, kinds) and not isinstance(value, bool)
+
+        real = (int, float, np.integer, np.floating)
+        k = self.n_features_to_select
+        if k is not None and not (number(k) and k >= 1):
+            raise BadInput(f"n_features_to_select is None or a whole number from 1 on, not {k!r}")
+        if not (number(self.tau, real) and 0 <= self.tau < 1):
+            raise BadInput(f"tau lies in [0, 1), not {self.tau!r}")
+        if not (number(self.C, real) and 0 < self.C < np.inf):
+            raise BadInput(f"C is a positive number, not {self.C!r}")
+        if not (self.cut_size == "auto" or (number(self.cut_size) and self.cut_size >= 1)):  # type: ignore[operator]
+            raise BadInput(f"cut_size is 'auto' or a whole number from 1 on, not {self.cut_size!r}")
+        if self.max_cuts is not None and not (number(self.max_cuts) and self.max_cuts >= 1):
+            raise BadInput(f"max_cuts is None or a whole number from 1 on, not {self.max_cuts!r}")
+        if not (number(self.tol, real) and self.tol >= 0):
+            raise BadInput(f"tol is a number from 0 on, not {self.tol!r}")
+        if self.matching not in METHODS:
+            raise BadInput(f"matching is one of {', '.join(METHODS)}, not {self.matching!r}")
+
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """The data and its labels as -1 and +1; sets `classes_`, `n_features_in_` and `feature_names_in_`."""
+        if is_store(X):
+            X = as_store(X)
+            self.n_features_in_ = X.shape[0]
+            if X.has_names:
+                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
+            if y is None:
+                self.classes_ = np.array(X.classes)
+                return X, X.labels.astype(np.float64)
+            if len(y) != X.shape[1]:
+                raise BadInput(f"{len(y)} labels for {X.shape[1]} samples")
+        elif is_dask(X):
+            self.n_features_in_ = X.shape[1]
+            if hasattr(X, "columns"):
+                self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
+            y = y.compute() if is_dask(y) else y
+        else:
+            X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2)
+        return X, self._encode(y)
+
+    def _encode(self, y: Any) -> np.ndarray:
+        if y is None:
+            raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
+        y = np.asarray(y)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if type_of_target(y, input_name="y") != "binary" or len(self.classes_) > 2:
+            raise BadInput(
+                "Only binary classification is supported. The type of the target is "
+                f"{type_of_target(y)}: labels of two classes are needed."
+            )
+        if len(self.classes_) < 2:
+            raise BadInput(f"y holds one class ({self.classes_[0]!r}): two classes are needed")
+        return np.where(y == self.classes_[1], 1.0, -1.0)
+
+    def _cut_size(self, n_features: int) -> int:
+        if self.cut_size != "auto":
+            return int(self.cut_size)
+        if self.n_features_to_select is None:
+            return min(FREE_CUT_SIZE, n_features)
+        return max(1, round(self.n_features_to_select / CUTS_PER_SELECTION))
+
+    def _max_cuts(self) -> int:
+        if self.max_cuts is not None:
+            return self.max_cuts
+        return MAX_CUTS if self.n_features_to_select is None else sys.maxsize
+
+    def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Iteration], None]:
+        def report(iteration: Iteration) -> None:
+            if self.verbose:
+                print(iteration, file=sys.stderr, flush=True)
+            if callback is not None:
+                callback(iteration)
+
+        return report
+
+    def _take(self, machine: Machine, data: Data, labels: np.ndarray) -> None:
+        """Set the fitted attributes from a finished cutting plane."""
+        kept = self._kept(machine)
+        rows = machine.spoken.rows.rows(kept) if machine.spoken.rows is not None else None
+        if rows is None or len(kept) == 0:
+            raise BadInput("no feature differs between the classes: all features are constant, or their scores are 0")
+        assert machine.solution is not None
+        self.support_features_ = np.array(machine.spoken.features, np.int64)[kept]
+        self.weights_ = machine.solution.weights[kept]
+        self.lower_bounds_ = np.array(machine.lower_bounds)
+        self.upper_bounds_ = np.array(machine.upper_bounds)
+        self.gap_ = machine.gap
+        self.converged_ = bool(machine.gap <= self.tol)
+        self.stopped_ = machine.stopped
+        self.n_cuts_ = len(machine.cuts)
+        self.history_ = machine.iterations
+        self.redundancy_rate_ = block_redundancy_rate(rows)
+        seconds = {
+            part: sum(it.seconds[part] for it in machine.iterations) for part in ("scores", "matching", "master")
+        }
+        clock = time.perf_counter()
+        self.groups_, self.affiliations_ = self._find_groups(data, rows)
+        seconds["groups"] = time.perf_counter() - clock
+        clock = time.perf_counter()
+        coef, intercept = refit(rows, labels)
+        seconds["refit"] = time.perf_counter() - clock
+        self.coef_, self.intercept_ = coef[None], np.array([intercept])
+        counts = data.passes.counts
+        self.counts_ = {
+            name: getattr(counts, name)
+            for name in ("passes", "tasks", "blocks_used", "blocks_read", "bytes_read", "rows_scanned", "rows_skipped")
+        }
+        self.timings_ = seconds
+
+    def _kept(self, machine: Machine) -> np.ndarray:
+        """Positions of the supports to keep, strongest first."""
+        if machine.solution is None:
+            return np.zeros(0, np.int64)
+        size = np.abs(machine.solution.weights)
+        order = np.argsort(-size, kind="stable")
+        k = self.n_features_to_select
+        if k is None:
+            return order[size[order] > 1e-8 * size.max()]
+        if len(order) < k:
+            warnings.warn(
+                f"{len(order)} support features were found, fewer than n_features_to_select={k}: all others are "
+                f"constant or correlate with one of them (|rho| >= {1 - self.tau:g})",
+                UserWarning,
+                stacklevel=4,
+            )
+        return order[:k]
+
+    def _find_groups(self, data: Data, rows: Block) -> tuple[dict[int, np.ndarray] | None, pd.DataFrame | None]:
+        if not self.groups:
+            return None, None
+        supports = self.support_features_
+        if self.tau == 0:
+            pairs = Pairs(np.arange(len(supports)), supports, np.ones(len(supports)), 0, 0)
+        else:
+            pairs = data.passes.groups(rows, correlation_limit(self.tau))
+        groups = {
+            int(support): np.sort(pairs.feature[pairs.support == position]) for position, support in enumerate(supports)
+        }
+        return groups, affiliations(pairs, supports)
+
+    @property
+    def support_(self) -> np.ndarray:
+        """Mask of the supports among all features."""
+        return self.get_support()
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        mask = np.zeros(self.n_features_in_, bool)
+        mask[self.support_features_] = True
+        return mask
+
+    def transform(self, X: Any) -> Any:
+        """Keep the support features, in the order of the columns.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        array or sparse matrix of shape (n_samples, k)
+        """
+        if is_store(X):
+            check_is_fitted(self)
+            return self._support_columns(X)[:, np.argsort(self.support_features_)]
+        if is_dask(X):
+            return X[:, np.sort(self.support_features_)]
+        return super().transform(X)
+
+    def _support_columns(self, X: Any) -> Any:
+        """Columns of the supports, strongest first."""
+        if is_store(X):
+            store = as_store(X)
+            if store.shape[0] != self.n_features_in_:
+                raise BadInput(
+                    f"{store.url} has {store.shape[0]} features, but the machine was fitted on {self.n_features_in_}: "
+                    "ingest it with --like the training store"
+                )
+            return sp.csr_array(store.read_rows(self.support_features_).T)
+        if is_dask(X):
+            return X[:, self.support_features_].compute()
+        X = validate_data(self, X, accept_sparse="csr", reset=False)
+        return X[:, self.support_features_]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Signed distance of samples to the refitted SVM's hyperplane; positive for ``classes_[1]``."""
+        check_is_fitted(self)
+        return np.asarray(self._support_columns(X) @ self.coef_[0]).ravel() + self.intercept_[0]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Class of each sample, by the refitted SVM."""
+        check_is_fitted(self)
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy; a store's own labels are used where `y` is None."""
+        if y is None and is_store(X):
+            store: FeatureStore = as_store(X)
+            y = np.array(store.classes)[(store.labels > 0).astype(int)]
+        return super().score(X, y, sample_weight)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted machine into a folder: ``model.json`` and ``model.npz``, without pickled objects."""
+        check_is_fitted(self)
+        model_files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GroupDiscoveryMachine:
+        """Read a machine that `save` wrote."""
+        return model_files.load(cls, path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        tags.target_tags.required = True
+        return tags
+
+
+def affiliations(pairs: Pairs, supports: np.ndarray) -> pd.DataFrame:
+    """Correlated pairs as a table; the owner of a feature is the support that it correlates with most.
+
+    Ties go to the stronger support.
+    """
+    order = np.lexsort((pairs.support, -np.abs(pairs.rho), pairs.feature))
+    first = np.concatenate([[True], np.diff(pairs.feature[order]) != 0]) if len(order) else np.zeros(0, bool)
+    owner = np.zeros(len(order), bool)
+    owner[order[first]] = True
+    table = pd.DataFrame(
+        {"support": supports[pairs.support], "feature": pairs.feature, "correlation": pairs.rho, "owner": owner}
+    )
+    strength = np.lexsort((pairs.feature, pairs.support))
+    return table.iloc[strength].reset_index(drop=True)

@@ -1,0 +1,134 @@
+"""Passes over the blocks of a store: what runs on the workers, and the driver's side of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.engine import Engine
+from gdm_dask.groups import Pairs, find_pairs, merge_pairs, prepare
+from gdm_dask.ranking import Ranking, merge, top
+from gdm_dask.scores import scores
+from gdm_dask.store.block import Block
+
+#: Tasks for each worker and pass: enough to balance, few enough that scheduling is noise.
+TASKS_PER_WORKER = 4
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What reading the blocks of a task took."""
+
+    n_blocks: int
+    n_bytes: int
+
+
+@dataclass
+class PassCounts:
+    """What the passes of a fit took so far."""
+
+    passes: int = 0
+    tasks: int = 0
+    blocks_used: int = 0
+    blocks_read: int = 0
+    bytes_read: int = 0
+    rows_scanned: int = 0
+    rows_skipped: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def score_task(numbers: list[int], handle: Any, vectors: np.ndarray, k: int) -> tuple[list[Ranking], Reads]:
+    """Top `k` of some blocks for every vector."""
+    found: list[list[Ranking]] = [[] for _ in vectors]
+    n_read = n_bytes = 0
+    for number in numbers:
+        block, read = handle.block(number)
+        n_read, n_bytes = n_read + (read > 0), n_bytes + read
+        features = np.arange(block.start, block.stop)
+        for rankings, row_scores in zip(found, scores(block, vectors), strict=True):
+            rankings.append(top(features, row_scores, k))
+    return [merge(rankings, k) for rankings in found], Reads(n_read, n_bytes)
+
+
+def group_task(numbers: list[int], handle: Any, rows: Block, limit: float) -> tuple[Pairs, Reads]:
+    """Features of some blocks that correlate with a support."""
+    supports = prepare(rows, limit)
+    parts = []
+    n_read = n_bytes = 0
+    for number in numbers:
+        block, read = handle.block(number)
+        n_read, n_bytes = n_read + (read > 0), n_bytes + read
+        parts.append(find_pairs(block, supports))
+    return merge_pairs(parts), Reads(n_read, n_bytes)
+
+
+def batches(sizes: list[int], n_batches: int) -> list[list[int]]:
+    """Consecutive blocks in batches of about equal bytes.
+
+    Examples
+    --------
+    >>> batches([4, 4, 1, 1, 1, 1], 3)
+    [[0], [1], [2, 3, 4, 5]]
+    """
+    ends = np.cumsum(sizes)
+    owner = np.minimum((ends - np.array(sizes) / 2) * n_batches // max(int(ends[-1]), 1), n_batches - 1)
+    return [np.flatnonzero(owner == batch).tolist() for batch in np.unique(owner)]
+
+
+class Passes:
+    """The driver's view of the data: rank, fetch rows, find groups.
+
+    Parameters
+    ----------
+    handle : StoreHandle or MemoryStore
+        Gives blocks to tasks: ``block(number)`` and ``rows(features)``.
+    sizes : list of int
+        Decoded bytes of each block.
+    engine : Engine
+    """
+
+    def __init__(self, handle: Any, sizes: list[int], engine: Engine) -> None:
+        self._handle = handle
+        self._engine = engine
+        self._batches = batches(sizes, min(len(sizes), engine.n_workers * TASKS_PER_WORKER))
+        self.counts = PassCounts()
+
+    def top(self, vectors: np.ndarray, k: int) -> list[Ranking]:
+        """One score pass: the global top `k` for every vector ``a = alpha * y``, (p, n_samples)."""
+        results = self._run("scores", partial(score_task, k=k), self._handle, np.ascontiguousarray(vectors, float))
+        return [merge([rankings[v] for rankings, _ in results], k) for v in range(len(vectors))]
+
+    def groups(self, rows: Block, limit: float) -> Pairs:
+        """One pass for the groups of all supports, given as raw rows."""
+        results = self._run("groups", partial(group_task, limit=limit), self._handle, rows)
+        pairs = merge_pairs([part for part, _ in results])
+        self.counts.rows_scanned += pairs.n_scanned
+        self.counts.rows_skipped += pairs.n_skipped
+        return pairs
+
+    def rows(self, features: np.ndarray) -> Block:
+        """Raw rows of some features."""
+        began = time.perf_counter()
+        rows = self._handle.rows(features)
+        self._clock("rows", began)
+        return rows
+
+    def _run(self, name: str, task: Callable[..., Any], *common: Any) -> list[Any]:
+        began = time.perf_counter()
+        results = self._engine.map(task, self._batches, *common)
+        counts = self.counts
+        counts.passes += 1
+        counts.tasks += len(results)
+        counts.blocks_used += sum(len(batch) for batch in self._batches)
+        counts.blocks_read += sum(reads.n_blocks for _, reads in results)
+        counts.bytes_read += sum(reads.n_bytes for _, reads in results)
+        self._clock(name, began)
+        return results
+
+    def _clock(self, name: str, began: float) -> None:
+        self.counts.seconds[name] = self.counts.seconds.get(name, 0.0) + time.perf_counter() - began
