@@ -3,7 +3,7 @@
 With alpha of the master problem over the cuts so far,
 
 - its optimum is a *lower* bound on (4), because it has fewer constraints;
-- ``1/2 bound(alpha) + 1/(2C) ||alpha||^2`` is an *upper* bound, where ``bound`` is a valid bound on (6) and not the value
+- ``1/2 bound(alpha) + 1/(2C) ||alpha||^2`` is an *upper* bound, where ``bound`` is a valid bound on (6), not the value
   that greedy matching found.
 
 Both are about (4) over the features that no support speaks for. All cuts lie in that set; as supports are found the

@@ -33,6 +33,8 @@ CUTS_PER_SELECTION = 20
 #: Size of a cut where no number of supports is wanted.
 FREE_CUT_SIZE = 10
 MAX_CUTS = 100
+#: Stores with more features than this keep their names to themselves; `names_` has those that matter.
+MAX_NAMES = 1_000_000
 
 
 class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
@@ -86,7 +88,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     classes_ : ndarray of shape (2,)
     n_features_in_ : int
     feature_names_in_ : ndarray
-        Where the input has names.
+        Where the input has names, up to a million of them.
+    names_ : dict
+        Names of the supports and their affiliated features, where the input has names.
     lower_bounds_, upper_bounds_ : ndarray of shape (n_cuts_,)
         Valid bounds on the optimum of problem (4) over the features that no support speaks for, after each cut.
     gap_ : float
@@ -174,6 +178,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
                 callback=self._reporter(callback),
             )
             self._take(machine, data, labels)
+        self.names_ = self._find_names(X)
         self.timings_["total"] = time.perf_counter() - began
         return self
 
@@ -203,7 +208,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         if is_store(X):
             X = as_store(X)
             self.n_features_in_ = X.shape[0]
-            if X.has_names:
+            if X.has_names and X.shape[0] <= MAX_NAMES:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
             if y is None:
                 self.classes_ = np.array(X.classes)
@@ -319,6 +324,21 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             int(support): np.sort(pairs.feature[pairs.support == position]) for position, support in enumerate(supports)
         }
         return groups, affiliations(pairs, supports)
+
+    def _find_names(self, X: Any) -> dict[int, str]:
+        shown = self.support_features_
+        if self.affiliations_ is not None:
+            shown = np.unique(np.concatenate([shown, self.affiliations_["feature"].to_numpy()]))
+        if isinstance(X, FeatureStore) and X.has_names:
+            return dict(zip(shown.tolist(), X.names_of(shown), strict=True))
+        if hasattr(self, "feature_names_in_"):
+            return dict(zip(shown.tolist(), map(str, self.feature_names_in_[shown]), strict=True))
+        return {}
+
+    def name_of(self, feature: int) -> str:
+        """Name of a support or affiliated feature; its number where there are no names."""
+        check_is_fitted(self)
+        return self.names_.get(int(feature), str(int(feature)))
 
     @property
     def support_(self) -> np.ndarray:

@@ -34,8 +34,11 @@ def save(machine: Any, path: str | os.PathLike[str]) -> None:
     arrays = {name: getattr(machine, name) for name in _ARRAYS}
     if machine.affiliations_ is not None:
         arrays |= {f"affiliations.{name}": machine.affiliations_[name].to_numpy() for name in _TABLE}
+    if machine.names_:
+        arrays["names.features"] = np.array(list(machine.names_))
+        arrays |= {f"names.{key}": value for key, value in pack_text(list(machine.names_.values())).items()}
     if hasattr(machine, "feature_names_in_"):
-        arrays |= {f"names.{key}": value for key, value in pack_text(list(machine.feature_names_in_)).items()}
+        arrays |= {f"names_in.{key}": value for key, value in pack_text(list(machine.feature_names_in_)).items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     parameters = {name: value for name, value in machine.get_params().items() if _is_plain(value)}
@@ -96,6 +99,11 @@ def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray])
         members = table.groupby("support", sort=False)["feature"]
         found = {int(support): np.sort(features.to_numpy()) for support, features in members}
         machine.groups_ = {int(support): found[int(support)] for support in machine.support_features_}
+    machine.names_ = {}
     if "names.text" in arrays:
-        machine.feature_names_in_ = np.array(unpack_text(arrays["names.offsets"], arrays["names.text"]), dtype=object)
+        texts = unpack_text(arrays["names.offsets"], arrays["names.text"])
+        machine.names_ = dict(zip(arrays["names.features"].tolist(), texts, strict=True))
+    if "names_in.text" in arrays:
+        texts = unpack_text(arrays["names_in.offsets"], arrays["names_in.text"])
+        machine.feature_names_in_ = np.array(texts, dtype=object)
     return machine

@@ -51,7 +51,7 @@ def main(
 
 def run() -> None:
     """Entry point: errors that the user can act on become one line and an exit code, never a traceback."""
-    from gdm_dask.cli import store_commands  # noqa: F401 (registers its commands)
+    from gdm_dask.cli import demo_command, model_commands, store_commands  # noqa: F401 (they register their commands)
 
     try:
         app()

@@ -1,0 +1,198 @@
+"""Commands that fit machines and use them: fit, predict, evaluate, groups, demo."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+import gdm_dask
+from gdm_dask.cli.main import app, out
+from gdm_dask.cli.store_commands import STORE
+from gdm_dask.errors import BadInput
+
+if TYPE_CHECKING:
+    from gdm_dask.estimator import GroupDiscoveryMachine
+
+RUN = typer.Argument(metavar="RUN", help="Folder of a finished fit.")
+
+
+class TableFormat(StrEnum):
+    """How a table is printed."""
+
+    table = "table"
+    tsv = "tsv"
+    json = "json"
+
+
+def show(facts: list[tuple[str, str]]) -> None:
+    """Print names and values below each other."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in facts:
+        table.add_row(f"[bold]{name}[/]", escape(value))
+    out.print(table, soft_wrap=True)
+
+
+@app.command()
+def fit(
+    store: Annotated[str, STORE],
+    run: Annotated[Path, typer.Option(help="Folder for the result.")],
+    n_features_to_select: Annotated[
+        int | None, typer.Option("--n-features-to-select", "-k", help="Supports to select.")
+    ] = None,
+    tau: Annotated[
+        float, typer.Option(help="Features correlate from |rho| >= 1 - tau on; 0: no constraint (FGM).")
+    ] = 0.25,
+    C: Annotated[
+        float, typer.Option("--C", help="Trade-off between margin and errors, for unit-norm features.")
+    ] = 100.0,
+    cut_size: Annotated[str, typer.Option(help="Most features of a cut, or auto.")] = "auto",
+    max_cuts: Annotated[int | None, typer.Option(help="Most cuts.")] = None,
+    tol: Annotated[float, typer.Option(help="Relative gap between the bounds at which to stop.")] = 1e-3,
+    matching: Annotated[str, typer.Option(help="greedy or exact.")] = "greedy",
+    groups: Annotated[bool, typer.Option(help="Find the groups of the supports.")] = True,
+    scheduler: Annotated[
+        str | None, typer.Option(help="synchronous, threads, processes, or a Dask scheduler's address.")
+    ] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="Memory for decoded blocks and the work on them.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in the folder.")] = False,
+) -> None:
+    """Select support features of a store and find their groups.
+
+    gdm fit train.zarr --run runs/first --n-features-to-select 100
+    """
+    if (run / "model.json").exists() and not overwrite:
+        raise BadInput(f"{run} holds a fitted model: choose another folder, or pass --overwrite to replace it")
+    if cut_size != "auto" and not cut_size.isdigit():
+        raise BadInput(f"cut_size is 'auto' or a whole number from 1 on, not {cut_size!r}")
+    from gdm_dask.store.folder import write_whole
+
+    opened = gdm_dask.open_store(store)
+    machine = gdm_dask.GroupDiscoveryMachine(
+        n_features_to_select, tau, C, "auto" if cut_size == "auto" else int(cut_size), max_cuts, tol, matching, groups,
+        scheduler, memory_limit, verbose=1,
+    ).fit(opened)  # fmt: skip
+    machine.save(run)
+    write_whole(run / "run.json", json.dumps({"store": opened.url, "fingerprint": opened.fingerprint}).encode())
+    summarise(machine, run)
+
+
+def summarise(machine: GroupDiscoveryMachine, run: Path) -> None:
+    """Print what a fit found."""
+    sizes = [] if machine.groups_ is None else [len(members) for members in machine.groups_.values()]
+    parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in machine.timings_.items() if name != "total")
+    state = "converged" if machine.converged_ else f"stopped: {machine.stopped_}"
+    show(
+        [
+            ("run", str(run)),
+            ("supports", f"{len(machine.support_features_):,} of {machine.n_features_in_:,} features"),
+            ("groups", f"{sum(size > 1 for size in sizes):,} with affiliated features, {sum(sizes):,} members in all"),
+            ("redundancy", f"{machine.redundancy_rate_:.4f}"),
+            ("cuts", f"{machine.n_cuts_}, gap {machine.gap_:.3g} ({state})"),
+            ("seconds", f"{machine.timings_['total']:.2f} ({parts})"),
+        ]
+    )
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, RUN],
+    store: Annotated[str, STORE],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; standard output otherwise.")
+    ] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="Print decision values beside the labels.")] = False,
+) -> None:
+    """Print the predicted label of every sample of a store, one per line."""
+    machine = gdm_dask.GroupDiscoveryMachine.load(run)
+    decision = machine.decision_function(gdm_dask.open_store(store))
+    labels = machine.classes_[(decision > 0).astype(int)]
+    values = decision.tolist()
+    lines = [f"{label}\t{value!r}" if scores else str(label) for label, value in zip(labels, values, strict=True)]
+    text = "\n".join(lines) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, RUN],
+    store: Annotated[str, STORE],
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Print accuracy, balanced accuracy, AUC, redundancy rate and sizes of a fitted machine on a store."""
+    from gdm_dask.evaluation import evaluate as evaluate_machine
+
+    facts = evaluate_machine(gdm_dask.GroupDiscoveryMachine.load(run), gdm_dask.open_store(store))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    show([(name.replace("_", " "), _plain(value)) for name, value in facts.items()])
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "not defined: the store has samples of one class only"
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+
+
+@app.command()
+def groups(
+    run: Annotated[Path, RUN],
+    form: Annotated[TableFormat, typer.Option("--format", "-f", help="How to print.")] = TableFormat.table,
+    members: Annotated[int, typer.Option(help="Members shown for each support in the table; 0 for all.")] = 8,
+) -> None:
+    """Print the supports, strongest first, with their groups.
+
+    TSV has a line for each pair: support, its name, feature, its name, correlation, owner.
+    """
+    machine = gdm_dask.GroupDiscoveryMachine.load(run)
+    if machine.affiliations_ is None or machine.groups_ is None:
+        raise BadInput(f"{run}: the groups were not searched for. Fit again with --groups.")
+    name = machine.name_of
+    if form is TableFormat.table:
+        _print_groups(machine, members)
+        return
+    rows = [
+        {
+            "support": int(support), "support_name": name(support), "feature": int(feature),
+            "feature_name": name(feature), "correlation": float(rho), "owner": bool(owner),
+        }
+        for support, feature, rho, owner in machine.affiliations_.itertuples(index=False)
+    ]  # fmt: skip
+    if form is TableFormat.json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    lines = ["\t".join(rows[0])] + ["\t".join(_cell(value) for value in row.values()) for row in rows]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _cell(value: Any) -> str:
+    """A value in TSV: no tab or line break may come from a name."""
+    return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _print_groups(machine: GroupDiscoveryMachine, members: int) -> None:
+    assert machine.affiliations_ is not None
+    assert machine.groups_ is not None
+    table = Table("support", "weight", "members", "affiliated features (correlation)", box=None, pad_edge=False)
+    by_support = dict(list(machine.affiliations_.groupby("support")))
+    for support, weight in zip(machine.support_features_, machine.weights_, strict=True):
+        pairs = by_support[support]
+        others = pairs[pairs["feature"] != support]
+        order = (-others["correlation"].abs()).argsort(kind="stable")
+        shown = others.iloc[order[: members or None]]
+        text = ", ".join(
+            f"{machine.name_of(f)} ({rho:+.2f})" for f, rho in zip(shown["feature"], shown["correlation"], strict=True)
+        )
+        more = f", and {len(others) - len(shown):,} more" if len(others) > len(shown) else ""
+        table.add_row(escape(machine.name_of(support)), f"{weight:+.4g}", f"{len(pairs):,}", escape(text + more))
+    out.print(table)
