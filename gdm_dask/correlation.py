@@ -51,6 +51,7 @@ def as_rows(X: Any) -> Block:
         matrix = sp.csc_array(X, copy=True)
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
+        _check_finite(matrix.data)
         values = matrix.data if matrix.data.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
         indptr, indices = matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32)
         means, norms = sparse_moments(indptr, values, matrix.shape[0])
@@ -60,8 +61,14 @@ def as_rows(X: Any) -> Block:
         raise BadInput(f"a matrix of samples x features is needed, not an array of shape {dense.shape}")
     if dense.dtype not in (np.float32, np.float64, np.uint8):
         dense = dense.astype(np.float64)
+    _check_finite(dense)
     means, norms = dense_moments(dense)
     return Block(0, dense.shape[0], dense.shape[1], dense, means, norms)
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise BadInput("the matrix holds NaN or infinity: replace or remove such values first")
 
 
 def feature_correlations(X: Any, Y: Any = None) -> np.ndarray:

@@ -80,7 +80,7 @@ def _centred_dot(a_indices, a_values, a_mean, b_indices, b_values, b_mean, n_sam
             j += 1
         total += (a - a_mean) * (b - b_mean)
         outside -= 1
-    return total + outside * a_mean * b_mean
+    return total + outside * (a_mean * b_mean)
 
 
 @njit(cache=True, nogil=True)
@@ -101,7 +101,7 @@ def sparse_correlations(  # type: ignore[no-untyped-def]
             if scale == 0.0:
                 continue
             start, stop = np.uint64(indptr[j]), np.uint64(indptr[j + 1])
-            shift = n_samples * means[j] * o_means[k]
+            shift = n_samples * (means[j] * o_means[k])  # in this order: the same bits for (k, j)
             if abs(shift) > CANCELLATION * scale:
                 out[j, k] = (
                     _centred_dot(
@@ -169,7 +169,7 @@ def sparse_groups(  # type: ignore[no-untyped-def]
             scale = norms[row] * s_norms[k]
             if scale == 0.0:
                 continue
-            shift = n_samples * means[row] * s_means[k]
+            shift = n_samples * (means[row] * s_means[k])
             if abs(shift) > CANCELLATION * scale:
                 s_start, s_stop = np.uint64(s_indptr[k]), np.uint64(s_indptr[k + 1])
                 rho = (

@@ -1,0 +1,123 @@
+"""Groups equal brute force, and what is skipped is skipped with proof."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from instances import blocks_of, kinds, make, many, memory, passes_over, seeds, whole
+
+from gdm_dask.correlation import correlation_limit, correlations
+from gdm_dask.groups import Pairs, find_pairs, merge_pairs, prepare, reach_of
+
+taus = st.sampled_from([0.05, 0.25, 0.5, 0.9])
+
+
+def pairs_of(X: np.ndarray, supports: list[int], tau: float, sparse: bool, block_bytes: int = 1 << 20) -> Pairs:
+    store = memory(X, sparse, block_bytes)
+    with passes_over(store) as passes:
+        return passes.groups(store.rows(np.array(supports)), correlation_limit(tau))
+
+
+def as_groups(pairs: Pairs, supports: list[int]) -> dict[int, list[int]]:
+    return {s: pairs.feature[pairs.support == k].tolist() for k, s in enumerate(supports)}
+
+
+def some_supports(X: np.ndarray, count: int, seed: int) -> list[int]:
+    """Features that are not constant: no other ones become supports."""
+    varied = np.flatnonzero(np.ptp(X, axis=1) > 0)
+    return np.random.default_rng(seed).permutation(varied)[:count].tolist()
+
+
+@many(200)
+@given(kinds, st.integers(1, 30), st.integers(2, 60), st.integers(1, 4), taus, st.booleans(), seeds)
+def test_groups_equal_brute_force(kind, m, n, count, tau, sparse, seed) -> None:
+    X = make(kind, m, n, seed)
+    supports = some_supports(X, count, seed)
+    if not supports:
+        return
+    pairs = pairs_of(X, supports, tau, sparse)
+    assert as_groups(pairs, supports) == reference.groups(X, supports, tau)
+    assert pairs.n_scanned + pairs.n_skipped == m
+    everything = whole(X, sparse)
+    rho = correlations(everything, everything.rows(np.array(supports)))
+    np.testing.assert_array_equal(pairs.rho, rho[pairs.feature, pairs.support])
+
+
+@many(60)
+@given(kinds, st.integers(1, 30), st.integers(2, 60), taus, st.booleans(), st.integers(1, 2000), seeds)
+def test_pairs_are_the_same_bits_for_every_cut_into_blocks(kind, m, n, tau, sparse, block_bytes, seed) -> None:
+    X = make(kind, m, n, seed)
+    supports = some_supports(X, 3, seed)
+    if not supports:
+        return
+    one, other = pairs_of(X, supports, tau, sparse), pairs_of(X, supports, tau, sparse, block_bytes)
+    for name in ("support", "feature", "rho", "n_scanned", "n_skipped"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+@many(60)
+@given(kinds, st.integers(1, 6), st.integers(2, 9), seeds)
+def test_reach_is_never_below_the_truth(kind: str, m: int, n: int, seed: int) -> None:
+    """For every number r of samples: the most that r samples of any support can hold of its unit length."""
+    X = make(kind, m, n, seed)
+    reach = reach_of(whole(X, sparse=True))
+    squares = reference.normalise(X) ** 2
+    assert len(reach) == n + 1
+    for r in range(n + 1):
+        truth = max(z[list(J)].sum() for z in squares for J in combinations(range(n), r))
+        assert reach[r] >= min(np.sqrt(truth), 1.0)
+        assert reach[r] <= 1.0
+
+
+def test_rare_features_are_skipped_and_the_answer_is_whole() -> None:
+    rng = np.random.default_rng(0)
+    common = (rng.random((5, 400)) < 0.5).astype(float)
+    rare = (rng.random((300, 400)) < 0.01).astype(float)
+    X = np.vstack([common, common[:2], rare, rare[:3]])
+    supports = [0, 1, 2]
+    pairs = pairs_of(X, supports, 0.25, sparse=True)
+    assert as_groups(pairs, supports) == reference.groups(X, supports, 0.25)
+    assert pairs.n_skipped == 303
+    assert pairs.n_scanned == 7
+
+
+def test_a_rare_support_still_finds_its_rare_companions() -> None:
+    X = np.zeros((4, 500))
+    X[0, [3, 7]] = X[1, [3, 7]] = X[2, [3, 7, 11]] = X[3, [20, 21]] = 1.0
+    pairs = pairs_of(X, [0], 0.25, sparse=True)
+    assert pairs.feature.tolist() == [0, 1, 2]
+    assert abs(pairs.rho[2] - np.corrcoef(X[0], X[2])[0, 1]) < 1e-14
+
+
+def test_more_pairs_than_were_made_room_for() -> None:
+    """Every feature correlates with every support: the output grows until it holds them all."""
+    X = np.repeat(make("binary", 1, 30, 0), 3000, axis=0)
+    block = whole(X, sparse=True)
+    pairs = find_pairs(block, prepare(block.rows(np.arange(5)), 0.7))
+    assert len(pairs.feature) == 5 * 3000
+    assert pairs.n_scanned == 3000
+
+
+def test_pairs_come_in_the_order_of_features_whatever_the_order_of_blocks() -> None:
+    X = make("groups", 30, 40, 5)
+    blocks = blocks_of(memory(X, True, 2000))
+    assert len(blocks) > 3
+    supports = prepare(whole(X, True).rows(np.array([4, 0])), 0.6)
+    parts = [find_pairs(block, supports) for block in blocks]
+    one, other = merge_pairs(parts), merge_pairs(parts[::-1])
+    np.testing.assert_array_equal(one.feature, other.feature)
+    np.testing.assert_array_equal(one.support, other.support)
+    assert list(zip(one.feature, one.support, strict=True)) == sorted(zip(one.feature, one.support, strict=True))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_constant_features_are_in_no_group(sparse: bool) -> None:
+    X = make("noise", 4, 30, 2)
+    X[1], X[2] = 0.1, 0.0
+    assert as_groups(pairs_of(X, [0], 0.9, sparse), [0]) == reference.groups(X, [0], 0.9)
+    assert not {1, 2} & set(pairs_of(X, [0, 3], 0.99, sparse).feature.tolist())
