@@ -119,27 +119,12 @@ class Machine:
         return max(0.0, (upper - self.lower_bounds[-1]) / upper) if upper > 0 else 0.0
 
 
-def run_cutting_plane(
-    passes: Passes,
-    y: np.ndarray,
-    *,
-    C: float,
-    tau: float,
-    cut_size: int,
-    max_cuts: int,
-    tol: float,
-    matching: str = "greedy",
-    n_supports: int | None = None,
-    callback: Callable[[Iteration], None] | None = None,
-) -> Machine:
-    """Find cuts until the bounds meet, the cuts repeat, or there are enough.
+@dataclass(frozen=True)
+class Settings:
+    """What the cutting plane is to do.
 
-    Parameters
+    Attributes
     ----------
-    passes : Passes
-        The data.
-    y : ndarray of shape (n_samples,)
-        Labels, -1 or +1.
     C, tau : float
         The paper's parameters; tau = 0 switches the correlation constraint off (FGM).
     cut_size : int
@@ -149,88 +134,125 @@ def run_cutting_plane(
     tol : float
         Relative gap at which to stop.
     matching : {"greedy", "exact"}
-    n_supports : int, optional
+    n_supports : int or None
         Stop when this many supports have entered.
+    """
+
+    C: float
+    tau: float
+    cut_size: int
+    max_cuts: int
+    tol: float
+    matching: str = "greedy"
+    n_supports: int | None = None
+
+
+def new_machine(y: np.ndarray, settings: Settings) -> Machine:
+    """A machine before its first cut, for labels -1 and +1."""
+    return Machine(Spoken(correlation_limit(settings.tau)), Master(y, settings.C, MASTER_TOL))
+
+
+def run_cutting_plane(
+    machine: Machine, passes: Passes, settings: Settings, callback: Callable[[Machine], None] | None = None
+) -> Machine:
+    """Find cuts until the bounds meet, the cuts repeat, or there are enough.
+
+    Parameters
+    ----------
+    machine : Machine
+        Where to begin: a new one, or one that was stopped.
+    passes : Passes
+        The data.
+    settings : Settings
     callback : callable, optional
-        Gets each `Iteration`.
+        Gets the machine after each cut; its last iteration tells what was found.
 
     Returns
     -------
     Machine
+        The same, when it has stopped.
     """
-    machine = Machine(Spoken(correlation_limit(tau)), Master(y, C, MASTER_TOL))
+    machine.stopped = _enough(machine, settings)
     while not machine.stopped:
-        iteration = step(machine, passes, y, C, cut_size, matching, tol, n_supports)
+        iteration = step(machine, passes, settings)
         if iteration is None:
             break
         machine.iterations.append(iteration)
         logger.debug("%s", iteration)
         if callback is not None:
-            callback(iteration)
-        if n_supports is not None and len(machine.spoken.features) >= n_supports:
-            machine.stopped = "enough supports"
-        elif len(machine.cuts) >= max_cuts:
-            machine.stopped = "max_cuts"
+            callback(machine)
+        machine.stopped = _enough(machine, settings)
     return machine
 
 
-def step(
-    machine: Machine, passes: Passes, y: np.ndarray, C: float, cut_size: int, matching: str, tol: float,
-    n_supports: int | None,
-) -> Iteration | None:  # fmt: skip
+def _enough(machine: Machine, settings: Settings) -> str:
+    if settings.n_supports is not None and len(machine.spoken.features) >= settings.n_supports:
+        return "enough supports"
+    return "max_cuts" if len(machine.cuts) >= settings.max_cuts else ""
+
+
+def step(machine: Machine, passes: Passes, settings: Settings) -> Iteration | None:
     """One iteration; None (and `machine.stopped`) where there is no further cut to add."""
     alpha = machine.master.alpha
     clock = time.perf_counter()
     read_before = passes.counts.bytes_read
     seconds = {}
-    cut, n_ranked, best, seconds["scores"] = _find_cut(machine.spoken, passes, alpha, y, cut_size, matching)
+    cut, n_ranked, best, seconds["scores"] = _find_cut(machine, passes, settings)
     seconds["matching"] = time.perf_counter() - clock - seconds["scores"]
-    upper = 0.5 * cut.bound + float(alpha @ alpha) / (2.0 * C)
+    upper = 0.5 * cut.bound + float(alpha @ alpha) / (2.0 * settings.C)
     upper = min([upper, *machine.upper_bounds[-1:]])
     if machine.upper_bounds:  # the bound belongs to the alpha of the cuts so far
         machine.upper_bounds[-1] = upper
-    machine.stopped = _reason_to_stop(machine, cut, tol, n_supports)
+    machine.stopped = _reason_to_stop(machine, cut, settings)
     if machine.stopped:
         return None
-    if n_supports is not None:
-        cut = _cut_off(cut, n_supports - len(machine.spoken.features))
+    if settings.n_supports is not None:
+        cut = _cut_off(cut, settings.n_supports - len(machine.spoken.features))
     clock = time.perf_counter()
     _add_cut(machine, cut)
     machine.solution = machine.master.solve(_master_tol(machine.gap))
     seconds["master"] = time.perf_counter() - clock
-    lower = max([machine.solution.lower, *machine.lower_bounds[-1:]])
-    upper = min(upper, np.inf)
-    machine.lower_bounds.append(lower)
+    machine.lower_bounds.append(max([machine.solution.lower, *machine.lower_bounds[-1:]]))
     machine.upper_bounds.append(upper)
     return Iteration(
-        len(machine.cuts), cut.features, len(cut.new), len(machine.spoken.features), best, lower, upper, machine.gap,
-        n_ranked, cut.n_examined, passes.counts.bytes_read - read_before, seconds,
-    )  # fmt: skip
+        number=len(machine.cuts),
+        cut=cut.features,
+        n_new=len(cut.new),
+        n_supports=len(machine.spoken.features),
+        best_score=best,
+        lower=machine.lower_bounds[-1],
+        upper=upper,
+        gap=machine.gap,
+        n_ranked=n_ranked,
+        n_examined=cut.n_examined,
+        bytes_read=passes.counts.bytes_read - read_before,
+        seconds=seconds,
+    )
 
 
-def _find_cut(
-    spoken: Spoken, passes: Passes, alpha: np.ndarray, y: np.ndarray, cut_size: int, matching: str
-) -> tuple[Cut, int, float, float]:
+def _find_cut(machine: Machine, passes: Passes, settings: Settings) -> tuple[Cut, int, float, float]:
     """Score pass and matching: the cut, how many features were ranked, the best score, seconds of the pass."""
+    spoken, alpha = machine.spoken, machine.master.alpha
+    vector = (alpha * machine.master.y)[None]
     floor = NEGLIGIBLE * float(np.linalg.norm(alpha))
-    wanted = max(MIN_RANKED, RANKED_PER_FEATURE * cut_size)
+    wanted = max(MIN_RANKED, RANKED_PER_FEATURE * settings.cut_size)
     seconds = 0.0
     while True:
         clock = time.perf_counter()
-        ranking = passes.top((alpha * y)[None], wanted + len(spoken.affiliated) + len(spoken.features))[0]
+        ranking = passes.top(vector, wanted + len(spoken.affiliated) + len(spoken.features))[0]
         seconds += time.perf_counter() - clock
         best = float(abs(ranking.scores[0])) if len(ranking.scores) else 0.0
         try:
-            cut = METHODS[matching](Candidates(ranking, spoken, passes.rows, floor), cut_size)
+            cut = METHODS[settings.matching](Candidates(ranking, spoken, passes.rows, floor), settings.cut_size)
             return cut, len(ranking.features), best, seconds
         except RankingExhaustedError:  # large groups crowd the ranking: look further down
             wanted *= 8
 
 
-def _reason_to_stop(machine: Machine, cut: Cut, tol: float, n_supports: int | None) -> str:
+def _reason_to_stop(machine: Machine, cut: Cut, settings: Settings) -> str:
     if not cut.features:
         return "nothing left"
-    if n_supports is None and machine.cuts and machine.gap <= tol:
+    if settings.n_supports is None and machine.cuts and machine.gap <= settings.tol:
         return "tolerance"
     if set(cut.features) in [set(earlier) for earlier in machine.cuts]:
         return "repeated cut"

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gdm_dask import model_files
 from gdm_dask.correlation import block_redundancy_rate, correlation_limit
-from gdm_dask.cutting_plane import Iteration, Machine, run_cutting_plane
+from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
 from gdm_dask.data import Data, as_store, is_dask, is_store, open_data
 from gdm_dask.engine import Engine
 from gdm_dask.errors import BadInput
@@ -165,18 +165,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self._check_parameters()
         X, labels = self._check_input(X, y)
         with Engine(self.scheduler or "threads") as engine, open_data(X, engine, self.memory_limit) as data:
-            machine = run_cutting_plane(
-                data.passes,
-                labels,
-                C=self.C,
-                tau=self.tau,
-                cut_size=self._cut_size(data.shape[0]),
-                max_cuts=self._max_cuts(),
-                tol=self.tol,
-                matching=self.matching,
-                n_supports=self.n_features_to_select,
-                callback=self._reporter(callback),
-            )
+            settings = self._settings(data.shape[0])
+            machine = new_machine(labels, settings)
+            run_cutting_plane(machine, data.passes, settings, self._reporter(callback))
             self._take(machine, data, labels)
         self.names_ = self._find_names(X)
         self.timings_["total"] = time.perf_counter() - began
@@ -239,20 +230,18 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             raise BadInput(f"y holds one class ({self.classes_[0]!r}): two classes are needed")
         return np.where(y == self.classes_[1], 1.0, -1.0)
 
-    def _cut_size(self, n_features: int) -> int:
-        if self.cut_size != "auto":
-            return int(self.cut_size)
-        if self.n_features_to_select is None:
-            return min(FREE_CUT_SIZE, n_features)
-        return max(1, round(self.n_features_to_select / CUTS_PER_SELECTION))
+    def _settings(self, n_features: int) -> Settings:
+        k = self.n_features_to_select
+        cut_size, max_cuts = self.cut_size, self.max_cuts
+        if cut_size == "auto":
+            cut_size = min(FREE_CUT_SIZE, n_features) if k is None else max(1, round(k / CUTS_PER_SELECTION))
+        if max_cuts is None:
+            max_cuts = MAX_CUTS if k is None else sys.maxsize
+        return Settings(float(self.C), float(self.tau), int(cut_size), max_cuts, float(self.tol), self.matching, k)
 
-    def _max_cuts(self) -> int:
-        if self.max_cuts is not None:
-            return self.max_cuts
-        return MAX_CUTS if self.n_features_to_select is None else sys.maxsize
-
-    def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Iteration], None]:
-        def report(iteration: Iteration) -> None:
+    def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Machine], None]:
+        def report(machine: Machine) -> None:
+            iteration = machine.iterations[-1]
             if self.verbose:
                 print(iteration, file=sys.stderr, flush=True)
             if callback is not None:
