@@ -244,7 +244,7 @@ def exact(candidates: Candidates, size: int) -> Cut:
         value = sum(candidates.squares[position] for position in chosen)
         if len(chosen) == len(solution) or value >= bound * (1 - 1e-12):
             return candidates.cut(chosen, bound)
-        candidates.examine(len(candidates.features))
+        candidates.examine(max(len(candidates.features), 16))  # there may be none yet: all spoken for
 
 
 def _independent_set(
