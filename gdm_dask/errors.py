@@ -29,3 +29,7 @@ class EngineError(GdmError):
     """The Dask engine could not do the work."""
 
     exit_code = 3
+
+
+class MemoryLimitTooLow(BadInput):
+    """The memory limit cannot be kept: the message says how much is needed."""

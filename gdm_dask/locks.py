@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -31,17 +32,19 @@ class FileLock:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except OSError as error:
                 owner = self._owner(file)
                 os.close(file)
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
                 raise Locked(f"{what} is being written by {owner}. Wait for it to end, or end it first.") from None
             if self._is_current(file):
                 break
             os.close(file)  # the owner before us removed the file between our open and our lock
         self._file = file
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        us = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(owner).encode(), 0)
+        os.pwrite(file, json.dumps(us).encode(), 0)
 
     def release(self) -> None:
         """Remove the file and free the lock."""

@@ -4,6 +4,8 @@ A feature f enters every formula as (f - mean 1) / norm with norm = ||f - mean 1
 dense, so the values stay raw and these two numbers are stored beside them.
 """
 
+# numba types the kernels:
+# mypy: allow-untyped-defs
 from __future__ import annotations
 
 import numpy as np
@@ -34,7 +36,7 @@ def sparse_moments(indptr: np.ndarray, values: np.ndarray | None, n_samples: int
     ([1.0, 0.0], [12.0, 0.0])
     """
     if values is None:
-        counts = np.diff(indptr.astype(np.int64))
+        counts = np.diff(indptr.astype(np.float64))
         means = counts / n_samples
         return means, np.sqrt(counts * (1.0 - means))
     return _sparse_moments(indptr, values, n_samples)
@@ -46,53 +48,78 @@ def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @njit(cache=True, nogil=True)
-def _finish(mean, deviations, squares, n_samples):  # type: ignore[no-untyped-def]
+def _scale(low, high):
+    """A power of two by which values of a row are divided, so that their squares neither overflow nor vanish."""
+    largest = max(high, -low)
+    if largest == 0.0 or 1e-130 < largest < 1e130:
+        return 1.0
+    return np.ldexp(1.0, min(max(int(np.floor(np.log2(largest))), -1000), 1000))
+
+
+@njit(cache=True, nogil=True)
+def _finish(mean, deviations, squares, n_samples, scale):
     """Second-pass correction: `mean` was off by the mean of the deviations from it."""
     shift = deviations / n_samples
     norm = np.sqrt(max(squares - n_samples * shift * shift, 0.0))
     mean += shift
     if norm <= CONSTANT * np.sqrt(n_samples) * abs(mean):
         norm = 0.0
-    return mean, norm
+    return mean * scale, norm * scale
 
 
 @njit(cache=True, nogil=True)
-def _sparse_moments(indptr, values, n_samples):  # type: ignore[no-untyped-def]
+def _sparse_moments(indptr, values, n_samples):
     n_rows = len(indptr) - 1
     means = np.zeros(n_rows)
     norms = np.zeros(n_rows)
     for row in range(n_rows):
-        start, stop = np.int64(indptr[row]), np.int64(indptr[row + 1])
+        start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
         if start == stop:
             continue
-        total = 0.0
+        total = low = high = 0.0
         for position in range(start, stop):
-            total += values[position]
+            value = np.float64(values[position])
+            total += value
+            low, high = min(low, value), max(high, value)
+        scale = _scale(low, high)
+        inverse = 1.0 / scale
+        if scale != 1.0:
+            total = 0.0
+            for position in range(start, stop):
+                total += values[position] * inverse
         mean = total / n_samples
-        zeros = n_samples - (stop - start)
+        zeros = n_samples - np.int64(stop - start)
         deviations, squares = -mean * zeros, mean * mean * zeros
         for position in range(start, stop):
-            deviation = values[position] - mean
+            deviation = values[position] * inverse - mean
             deviations += deviation
             squares += deviation * deviation
-        means[row], norms[row] = _finish(mean, deviations, squares, n_samples)
+        means[row], norms[row] = _finish(mean, deviations, squares, n_samples, scale)
     return means, norms
 
 
 @njit(cache=True, nogil=True)
-def _dense_moments(rows):  # type: ignore[no-untyped-def]
+def _dense_moments(rows):
     n_rows, n_samples = rows.shape
     means = np.zeros(n_rows)
     norms = np.zeros(n_rows)
     for row in range(n_rows):
-        total = 0.0
+        total = low = high = 0.0
         for position in range(n_samples):
-            total += rows[row, position]
+            value = np.float64(rows[row, position])
+            total += value
+            low, high = min(low, value), max(high, value)
+        scale = _scale(low, high)
+        inverse = 1.0 / scale
+        if scale != 1.0:
+            total = 0.0
+            for position in range(n_samples):
+                total += rows[row, position] * inverse
         mean = total / n_samples
         deviations = squares = 0.0
         for position in range(n_samples):
-            deviation = rows[row, position] - mean
+            deviation = rows[row, position] * inverse - mean
             deviations += deviation
             squares += deviation * deviation
-        means[row], norms[row] = _finish(mean, deviations, squares, n_samples)
+        means[row], norms[row] = _finish(mean, deviations, squares, n_samples, scale)
     return means, norms

@@ -27,7 +27,7 @@ class Reporter(Protocol):
 class _Lines:
     """A log line every ten seconds, and one at the end."""
 
-    def __init__(self, stage: str, total: int) -> None:
+    def __init__(self, stage: str, total: int | None) -> None:
         self.stage, self.total = stage, total
         self.done = 0
         self.began = self.last = time.monotonic()
@@ -35,7 +35,7 @@ class _Lines:
     def __call__(self, n_bytes: int) -> None:
         self.done += n_bytes
         now = time.monotonic()
-        if now - self.last >= _SECONDS_BETWEEN_LINES and self.done < self.total:
+        if self.total is not None and now - self.last >= _SECONDS_BETWEEN_LINES and self.done < self.total:
             self.last = now
             rate = self.done / (now - self.began)
             left = (self.total - self.done) / max(rate, 1.0)
@@ -46,13 +46,19 @@ class _Lines:
 
     def close(self) -> None:
         seconds = time.monotonic() - self.began
+        if self.total is None:
+            logger.info("%s: done in %.1f s", self.stage, seconds)
+            return
         rate = format_bytes(self.done / max(seconds, 1e-9))
         logger.info("%s: %s in %.1f s (%s/s)", self.stage, format_bytes(self.done), seconds, rate)
 
 
 @contextmanager
-def report(stage: str, total: int) -> Iterator[Reporter]:
-    """Show the progress of one stage of `total` bytes; on a terminal a bar with bytes, rate and time left."""
+def report(stage: str, total: int | None) -> Iterator[Reporter]:
+    """Show the progress of one stage of `total` bytes; on a terminal a bar with bytes, rate and time left.
+
+    `total` is None where nobody knows it.
+    """
     lines = _Lines(stage, total)
     if not (sys.stderr.isatty() and logger.isEnabledFor(logging.INFO)):
         yield lines

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -49,18 +51,28 @@ def main(
     set_up_logging(verbose, quiet)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does: what is unfinished is left in a state to go on from."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
 def run() -> None:
     """Entry point: errors that the user can act on become one line and an exit code, never a traceback."""
     from gdm_dask.cli import demo_command, model_commands, store_commands  # noqa: F401 (they register their commands)
 
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except GdmError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        err.print("interrupted", highlight=False)
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+        err.print(f"ended by {number.name}: nothing is half done, the same command goes on", highlight=False)
+        sys.exit(128 + number)
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -3,58 +3,60 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from gdm_dask.cli.main import app, existing, out
-from gdm_dask.ingestion import run_ingest
-from gdm_dask.progress import report
+from gdm_dask.errors import BadInput
 from gdm_dask.resources import format_bytes
-from gdm_dask.store import FeatureStore, open_store
 
+if TYPE_CHECKING:
+    from gdm_dask.store import FeatureStore
+
+# The options of `gdm ingest`, in the order of its help.
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE... STORE",
+        help="svmlight text (also .gz .bz2 .xz; several files are one set), scipy .npz, Matrix Market .mtx, "
+        "dense .npy or .zarr; last the store to make.",
+    ),
+]
+Labels = Annotated[str | None, typer.Option(help="Labels of a matrix file: .npy, or text with one per line.")]
+NFeatures = Annotated[int | None, typer.Option(help="Size of the feature space; features beyond are left out.")]
+Like = Annotated[str | None, typer.Option(help="A store whose features and classes this set shares (test sets).")]
+IndexBase = Annotated[int, typer.Option(help="1 if the text counts features from 1, 0 if from 0.")]
+OnError = Annotated[str, typer.Option(help="raise: end at a malformed line; skip: leave such lines out, count them.")]
+DType = Annotated[str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")]
+Codec = Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) or none.")]
+BlockSize = Annotated[str, typer.Option(help="Decoded size of a block, the unit of parallel work.")]
+MemoryLimit = Annotated[str | None, typer.Option(help="Peak memory of all processes; a quarter of the machine's.")]
+Scheduler = Annotated[str, typer.Option(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core.")]
+Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; beside the store.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")]
 STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 
 
 @app.command()
 def ingest(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE... STORE",
-            help="svmlight text (also .gz .bz2 .xz; several files are one set), scipy .npz, Matrix Market .mtx, "
-            "dense .npy or .zarr; last the store to make.",
-        ),
-    ],
-    labels: Annotated[
-        str | None, typer.Option(help="Labels of a matrix file: .npy, or text with one per line.")
-    ] = None,
-    n_features: Annotated[
-        int | None, typer.Option(help="Size of the feature space; features beyond are left out.")
-    ] = None,
-    like: Annotated[
-        str | None, typer.Option(help="A store whose features and classes this set shares (test sets).")
-    ] = None,
-    index_base: Annotated[int, typer.Option(help="1 if the text counts features from 1, 0 if from 0.")] = 1,
-    on_error: Annotated[
-        str, typer.Option(help="raise: end at a malformed line; skip: leave such lines out, count them.")
-    ] = "raise",
-    dtype: Annotated[
-        str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")
-    ] = "auto",
-    codec: Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) or none.")] = "lz4",
-    block_size: Annotated[str, typer.Option(help="Decoded size of a block, the unit of parallel work.")] = "64MiB",
-    memory_limit: Annotated[
-        str | None, typer.Option(help="Peak memory of all processes; a quarter of the machine's.")
-    ] = None,
-    scheduler: Annotated[
-        str, typer.Option(help="synchronous, threads, processes, or the address of a Dask scheduler.")
-    ] = "threads",
-    workers: Annotated[int | None, typer.Option(help="Parallel tasks; one per core.")] = None,
-    scratch: Annotated[str | None, typer.Option(help="Folder for scratch files; beside the store.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
+    paths: Paths,
+    labels: Labels = None,
+    n_features: NFeatures = None,
+    like: Like = None,
+    index_base: IndexBase = 1,
+    on_error: OnError = "raise",
+    dtype: DType = "auto",
+    codec: Codec = "lz4",
+    block_size: BlockSize = "64MiB",
+    memory_limit: MemoryLimit = None,
+    scheduler: Scheduler = "threads",
+    workers: Workers = None,
+    scratch: Scratch = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Turn a data set into a feature store, whatever its size.
 
@@ -67,7 +69,9 @@ def ingest(
       gdm ingest counts.npz counts.zarr --labels y.txt --memory-limit 2GB
     """
     if len(paths) < 2:
-        raise typer.BadParameter("give the source and the store to make: gdm ingest SOURCE... STORE")
+        raise BadInput("give the source and the store to make: gdm ingest SOURCE... STORE")
+    from gdm_dask.ingestion import run_ingest
+
     *sources, store = paths
     done = run_ingest(
         [existing(path) for path in sources], store, labels, n_features=n_features, like=like, index_base=index_base,
@@ -77,7 +81,7 @@ def ingest(
     features, samples = done.store.shape
     out.print(
         f"{escape(store)}: {features:,} features x {samples:,} samples, {done.store.nnz:,} nonzeros, "
-        f"{done.store.n_blocks} blocks",
+        f"{done.store.n_blocks:,} blocks",
         highlight=False,
         soft_wrap=True,
     )
@@ -115,6 +119,8 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Print what a store holds."""
+    from gdm_dask.store import open_store
+
     facts = describe(open_store(store))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
@@ -143,6 +149,9 @@ def info(
 @app.command()
 def verify(store: Annotated[str, STORE]) -> None:
     """Read all of a store and check it against the checksums that were written with it."""
+    from gdm_dask.progress import report
+    from gdm_dask.store import open_store
+
     opened = open_store(store)
     with report("verify", opened.nbytes) as progress:
         opened.verify(progress)

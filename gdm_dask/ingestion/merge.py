@@ -1,84 +1,120 @@
-"""Merge runs into blocks: the second half of the out-of-core transposition."""
+"""Second step of an ingest: cut the features into blocks; merge, compress, write and read back each of them."""
 
 from __future__ import annotations
 
+import itertools
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 
-from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.runs import Run
-from gdm_dask.ingestion.sorting import append_run, append_values, rows_increase, sort_rows
-from gdm_dask.moments import dense_moments, sparse_moments
-from gdm_dask.store.block import Block
+from gdm_dask.engine import LOCAL_SCHEDULERS, Engine
+from gdm_dask.errors import DamagedStore
+from gdm_dask.ingestion import plan
+from gdm_dask.ingestion.assemble import Slices, assemble_dense, assemble_sparse, feature_counts, find_slices
+from gdm_dask.ingestion.options import IngestOptions
+from gdm_dask.ingestion.partition import Partition
+from gdm_dask.ingestion.workspace import Workspace, finished_block, save_block
+from gdm_dask.progress import report
+from gdm_dask.store import layout
+from gdm_dask.store.folder import Folder
 from gdm_dask.values import dtype_of
 
-
-def feature_counts(runs: list[Run], n_features: int) -> np.ndarray:
-    """Nonzeros of each feature over all sparse runs, uint32 (a feature has fewer than 2**32 samples)."""
-    counts = np.zeros(n_features, np.uint32)
-    for run in runs:
-        # features are distinct within a run, so that += adds each of them
-        counts[run.load("features")] += np.diff(run.load("pointers"))
-    return counts
+logger = logging.getLogger(__name__)
 
 
-def merge_sparse(
-    runs: list[Run], first_samples: list[int], n_samples: int, start: int, counts: np.ndarray, value_type: str
-) -> Block:
-    """Features `start` to ``start + len(counts)`` of all runs as a block.
+@dataclass(frozen=True)
+class BlockTask:
+    """A block to be made: its number, its features, and for a sparse one their counts and places in the runs."""
 
-    Parameters
-    ----------
-    runs : list of Run
-        In the order of their samples.
-    first_samples : list of int
-        Number of each run's first sample.
-    n_samples : int
-        Samples in all.
-    start : int
-        First feature of the block.
-    counts : ndarray
-        Nonzeros of each feature of the block.
-    value_type : str
-        Of the store.
-    """
-    stop = start + len(counts)
-    indptr = np.zeros(len(counts) + 1, np.uint32)
-    np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
-    indices = np.empty(indptr[-1], np.uint32)
-    values = None if value_type == "one" else np.empty(indptr[-1], dtype_of(value_type))
-    cursors = indptr[:-1].astype(np.int64)
-    for run, first_sample in zip(runs, first_samples, strict=True):
-        features = run.load("features")
-        low, high = np.searchsorted(features, [start, stop])
-        if low == high:
-            continue
-        features = np.array(features[low:high])
-        pointers = np.array(run.load("pointers")[low : high + 1])
-        begin, end = int(pointers[0]), int(pointers[-1])
-        pointers -= pointers[0]
-        if values is not None:
-            part = np.array(run.load("values")[begin:end]) if run.has("values") else np.ones(end - begin, np.uint8)
-            append_values(features, pointers, part.astype(values.dtype, copy=False), start, cursors, values)
-        samples = np.array(run.load("samples")[begin:end])
-        append_run(features, pointers, samples, start, np.uint32(first_sample), cursors, indices)
-    if not rows_increase(indptr, indices):  # loose entries come in any order
-        _sort_block(indptr, indices, values, start)
-    means, norms = sparse_moments(indptr, values, n_samples)
-    return Block(start, stop, n_samples, values, means, norms, indptr, indices)
+    number: int
+    start: int
+    stop: int
+    nbytes: int
+    counts: np.ndarray | None
+    slices: Slices | None
+    names: list[str] | None
 
 
-def _sort_block(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray | None, start: int) -> None:
-    twice = sort_rows(indptr, indices, np.empty(len(indices), np.uint8) if values is None else values)
-    if twice >= 0:
-        raise BadInput(f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first")
+@dataclass(frozen=True)
+class MergeCommon:
+    """What all block tasks need."""
+
+    parts: Partition
+    codec: str
+    store: Folder
+    entries: Path
 
 
-def merge_dense(runs: list[Run], n_samples: int, start: int, stop: int, value_type: str) -> Block:
-    """Features `start` to `stop` of dense runs as a dense block."""
-    values = np.empty((stop - start, n_samples), dtype_of(value_type))
-    position = 0
-    for run in runs:
-        values[:, position : position + run.n_samples] = run.load("values")[start:stop]
-        position += run.n_samples
-    means, norms = dense_moments(values)
-    return Block(start, stop, n_samples, values, means, norms)
+def make_blocks(
+    parts: Partition, workspace: Workspace, engine: Engine, options: IngestOptions, names: list[str] | None,
+    memory_limit: int,
+) -> tuple[list[layout.BlockEntry], int]:  # fmt: skip
+    """All blocks, in order, and how many of them an earlier attempt had made."""
+    tasks = _plan_blocks(parts, options.block_bytes, names, memory_limit)
+    largest = max(task.nbytes for task in tasks)
+    at_once = plan.merge_workers(
+        memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest
+    )  # fmt: skip
+    task = partial(block_task, common=MergeCommon(parts, options.codec, workspace.store, workspace.entries))
+    with report("merge", sum(task.nbytes for task in tasks)) as progress:
+
+        def on_done(result: tuple[layout.BlockEntry, bool, int]) -> None:
+            progress(result[2])
+
+        if at_once < engine.n_workers and engine.name in LOCAL_SCHEDULERS:
+            logger.info("the memory limit allows for %d blocks at a time", at_once)
+            with Engine(engine.name, at_once) as fewer:
+                results = fewer.map(task, tasks, on_done=on_done)
+        else:
+            results = engine.map(task, tasks, on_done=on_done)
+    kept = sum(kept for _, kept, _ in results)
+    if kept:
+        logger.info("%d finished blocks of an earlier attempt were kept", kept)
+    return [entry for entry, _, _ in results], kept
+
+
+def _plan_blocks(
+    parts: Partition, block_bytes: int, names: list[str] | None, memory_limit: int
+) -> list[BlockTask]:  # fmt: skip
+    itemsize = 0 if parts.value_type == "one" else dtype_of(parts.value_type).itemsize
+    if parts.kind == "sparse":
+        plan.check_feature_space(parts.n_features, memory_limit)
+        counts = feature_counts(parts.runs, parts.n_features)
+        bounds = plan.cut_blocks(counts, 4 + itemsize, block_bytes)
+        slices: list[Slices | None] = [*find_slices(parts.runs, bounds)]
+    else:
+        counts = None
+        bounds = plan.cut_dense_blocks(parts.n_features, parts.n_samples * max(itemsize, 1), block_bytes)
+        slices = [None] * (len(bounds) - 1)
+    tasks = []
+    for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        own = None if counts is None else counts[start:stop]
+        size = (stop - start) * plan.ROW_BYTES
+        size += (stop - start) * parts.n_samples * max(itemsize, 1) if own is None else int(own.sum()) * (4 + itemsize)
+        own_names = None if names is None else names[start:stop]
+        tasks.append(BlockTask(number, start, stop, size, own, slices[number], own_names))
+    return tasks
+
+
+def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry, bool, int]:
+    """Make one block, or keep it where an earlier attempt has; returns (manifest entry, whether kept, bytes)."""
+    parts = common.parts
+    entry = finished_block(common.entries, task.number)
+    if entry is not None:
+        try:
+            layout.check_block(common.store, task.number, entry, parts.n_samples)
+            return entry, True, task.nbytes
+        except DamagedStore as error:
+            logger.warning("making block %d anew: %s", task.number, error)
+    if task.counts is not None and task.slices is not None:
+        block = assemble_sparse(
+            parts.runs, task.slices, parts.first_samples, parts.n_samples, task.start, task.counts, parts.value_type
+        )
+    else:
+        block = assemble_dense(parts.runs, parts.n_samples, task.start, task.stop, parts.value_type)
+    entry = layout.write_block(common.store, task.number, block, common.codec, task.names)
+    save_block(common.entries, task.number, entry)
+    return entry, False, task.nbytes

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.matrix_files import check_dense, dense_source
 from gdm_dask.ingestion.slab import Slab
+from gdm_dask.ingestion.slabs import dense_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import Source, as_labels
+from gdm_dask.values import as_floats
 
-#: scipy and NumPy slabs hold bare arrays, which need less work space than text of the same size.
-_OBJECT_FACTOR = 2
+#: A byte of a sparse matrix takes this many times less memory on its way than the densest text.
+_SPARSE_FACTOR = 2
 
 
 def from_object(data: Any, y: Any) -> Source:
     """A source for an object in memory (or a Dask collection, read block by block)."""
     names = sample_ids = None
-    if hasattr(data, "dask") and hasattr(data, "to_dask_array"):  # dask DataFrame
+    if hasattr(data, "dtypes") and hasattr(data, "columns"):  # a DataFrame, of pandas or of Dask
         names = [str(column) for column in data.columns]
-        data = data.to_dask_array(lengths=True)
-    elif isinstance(data, pd.DataFrame):
-        names = [str(column) for column in data.columns]
-        if not isinstance(data.index, pd.RangeIndex):
-            sample_ids = [str(label) for label in data.index]
-        data = _frame_values(data)
+        if hasattr(data, "to_dask_array"):
+            data = data.astype(_common_type(data)).to_dask_array(lengths=True)
+        else:
+            if not isinstance(data.index, sys.modules["pandas"].RangeIndex):
+                sample_ids = [str(label) for label in data.index]
+            data = _frame_values(data)
     if hasattr(data, "dask"):
         source = _from_dask(data, y)
     elif sp.issparse(data):
@@ -41,16 +45,34 @@ def from_object(data: Any, y: Any) -> Source:
     return source
 
 
-def _frame_values(frame: pd.DataFrame) -> Any:
-    wrong = [str(column) for column, kind in frame.dtypes.items() if getattr(kind, "subtype", kind).kind not in "biuf"]
-    if wrong:
-        raise BadInput(f"column {wrong[0]!r} of the DataFrame does not hold numbers: encode it first, or leave it out")
-    if len(frame.columns) and all(isinstance(kind, pd.SparseDtype) for kind in frame.dtypes):
+def _common_type(frame: Any) -> np.dtype:
+    """The NumPy type that holds all columns of a DataFrame."""
+    found = []
+    for column, kind in frame.dtypes.items():
+        plain = getattr(kind, "subtype", kind)
+        if getattr(plain, "kind", "O") not in "biuf":
+            raise BadInput(
+                f"column {str(column)!r} of the DataFrame does not hold numbers: encode it first, or leave it out"
+            )
+        found.append(plain if isinstance(plain, np.dtype) else np.dtype(np.float64))  # nullable: NA becomes NaN
+    return np.result_type(*found) if found else np.dtype(np.float64)
+
+
+def _frame_values(frame: Any) -> Any:
+    common = _common_type(frame)
+    if len(frame.columns) and all(hasattr(kind, "subtype") for kind in frame.dtypes):
         return frame.sparse.to_coo().tocsr()
-    return frame.to_numpy()
+    for position, kind in enumerate(frame.dtypes):
+        if kind.kind in "iu" and common.kind == "f":
+            as_floats(frame.iloc[:, position].dropna().to_numpy(kind.type))  # refuses what a float cannot hold
+    if common.kind == "f":
+        return frame.to_numpy(dtype=common, na_value=np.nan)
+    return frame.to_numpy(dtype=common)
 
 
 def _from_scipy(data: Any, y: Any) -> Source:
+    if data.ndim != 2 or data.dtype.kind not in "biuf":
+        raise BadInput(f"a 2-D matrix of real numbers is needed, not {data.dtype} of shape {data.shape}")
     matrix = sp.csr_array(data)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -59,31 +81,21 @@ def _from_scipy(data: Any, y: Any) -> Source:
     nbytes = matrix.data.nbytes + matrix.indices.nbytes
 
     def jobs(run_bytes: int) -> list[Any]:
-        cuts = _row_cuts(matrix.indptr, max(1, _OBJECT_FACTOR * run_bytes * matrix.nnz // max(nbytes, 1)))
-        return [MatrixRows(matrix, start, stop) for start, stop in cuts]
+        target = max(1, _SPARSE_FACTOR * run_bytes * matrix.nnz // max(nbytes, 1))
+        return [MatrixRows(matrix, start, stop) for start, stop in _row_cuts(matrix.indptr, target)]
 
     return Source(
         "sparse", jobs, nbytes, {"format": type(data).__name__}, _checksum(matrix.indptr, matrix.indices, matrix.data),
-        in_memory=True, n_samples=n_samples,
-        n_features=n_features, labels=as_labels(y, n_samples, "the matrix"),
+        in_memory=True, n_samples=n_samples, n_features=n_features, labels=as_labels(y, n_samples, "the matrix"),
     )  # fmt: skip
 
 
 def _from_numpy(data: Any, y: Any) -> Source:
     matrix = np.asarray(data)
-    if matrix.ndim != 2:
-        raise BadInput(f"a matrix of samples x features is needed, not an array of shape {matrix.shape}")
-    if matrix.dtype.kind not in "biuf":
-        raise BadInput(f"a matrix of numbers is needed, not one of {matrix.dtype}")
-    n_samples, n_features = matrix.shape
-
-    def jobs(run_bytes: int) -> list[Any]:
-        step = max(1, _OBJECT_FACTOR * run_bytes // max(1, matrix.itemsize * n_features))
-        return [MatrixRows(matrix, k, min(k + step, n_samples)) for k in range(0, n_samples, step)]
-
-    return Source(
-        "dense", jobs, matrix.nbytes, {"format": "ndarray"}, _checksum(matrix), in_memory=True, n_samples=n_samples,
-        n_features=n_features, labels=as_labels(y, n_samples, "the matrix"),
+    check_dense(matrix, "the input")
+    return dense_source(
+        matrix, lambda start, stop: MatrixRows(matrix, start, stop), y, "the matrix", {"format": "ndarray"},
+        _checksum(matrix), in_memory=True,
     )  # fmt: skip
 
 
@@ -96,68 +108,49 @@ def _from_dask(data: Any, y: Any) -> Source:
     n_samples, n_features = data.shape
     if hasattr(y, "dask"):
         y = y.compute()
-    meta_sparse = sp.issparse(data._meta)
+    is_sparse = sp.issparse(data._meta)
 
     def jobs(run_bytes: int) -> list[Any]:
         del run_bytes  # the array's own chunks are the units of work
-        return [DaskRows(data.blocks[k], size) for k, size in enumerate(data.chunks[0])]
+        starts = np.concatenate([[0], np.cumsum(data.chunks[0])])
+        return [DaskRows(data.blocks[k], int(starts[k]), is_sparse) for k in range(len(data.chunks[0]))]
 
     return Source(
-        "sparse" if meta_sparse else "dense", jobs, int(data.nbytes), {"format": "dask array"},
-        {"name": str(data.name)}, in_memory=True,
-        n_samples=n_samples, n_features=n_features, labels=as_labels(y, n_samples, "the Dask array"),
+        "sparse" if is_sparse else "dense", jobs, None if is_sparse else int(data.nbytes), {"format": "dask array"},
+        {"name": str(data.name)}, in_memory=True, n_samples=n_samples, n_features=n_features,
+        labels=as_labels(y, n_samples, "the Dask array"),
     )  # fmt: skip
 
 
 def _checksum(*arrays: np.ndarray) -> dict[str, Any]:
     """Identity of arrays in memory, so that an ingest goes on only with the same content."""
-    return {"crc32c": [crc32c(np.ascontiguousarray(array)) for array in arrays]}
+    return {"crc32c": [crc32c(np.ascontiguousarray(array).data) for array in arrays]}
 
 
 def _row_cuts(indptr: np.ndarray, target: int) -> list[tuple[int, int]]:
-    """Ranges of rows with about `target` nonzeros each."""
+    """Ranges of rows with about `target` nonzeros each.
+
+    >>> _row_cuts(np.array([0, 2, 4, 6]), 4)
+    [(0, 2), (2, 3)]
+    """
     wanted = np.arange(target, max(int(indptr[-1]), 1), target)
     inner = np.searchsorted(indptr, wanted)
     bounds = np.unique(np.concatenate([[0], inner, [len(indptr) - 1]]))
-    return [(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)] or [(0, 0)]
+    return [(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
 
 
-def matrix_slab(rows: Any, first_sample: int = 0) -> Slab:
-    """A slab of rows of samples, dense or CSR; refuses NaN and infinity by name."""
+def matrix_slab(rows: Any, first_sample: int) -> Slab:
+    """A slab of rows of samples, dense or sparse."""
     if not sp.issparse(rows):
-        check_finite(rows, first_sample)
-        return Slab(rows.shape[0], dense=rows)
+        rows = np.asarray(rows)
+        check_dense(rows, "the input")
+        return dense_slab(rows, first_sample)
     rows = sp.csr_array(rows)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
     samples = samples_of(rows.indptr.astype(np.int64))
-    check_finite(rows.data, first_sample, samples, rows.indices)
-    return nonzero_slab(rows.shape[0], rows.indices.astype(np.uint32), samples, rows.data)
-
-
-def nonzero_slab(n_samples: int, features: np.ndarray, samples: np.ndarray, values: np.ndarray) -> Slab:
-    """A slab of nonzeros, without those that are zero after all."""
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float64)
-    if not np.all(values):
-        kept = values != 0
-        features, samples, values = features[kept], samples[kept], values[kept]
-    return Slab(n_samples, None, features, samples, values)
-
-
-def check_finite(
-    values: np.ndarray, first_sample: int, samples: np.ndarray | None = None, features: np.ndarray | None = None
-) -> None:
-    """Raise `BadInput` that names the sample and the feature of the first NaN or infinity."""
-    if values.dtype.kind != "f" or np.isfinite(values).all():
-        return
-    if samples is None or features is None:
-        sample, feature = np.argwhere(~np.isfinite(values))[0]
-    else:
-        bad = np.flatnonzero(~np.isfinite(values))[0]
-        sample, feature = samples[bad], features[bad]
-    raise BadInput(
-        f"sample {first_sample + int(sample)}, feature {int(feature)} is NaN or infinity: "
-        "replace or remove such values first"
-    )
+    return row_slab(rows.shape[0], rows.indices, samples, rows.data, first_sample)
 
 
 @dataclass(frozen=True)
@@ -186,13 +179,14 @@ class DaskRows:
     """A block of rows of a Dask array, computed when it is loaded."""
 
     rows: Any
-    n_samples: int
+    start: int
+    is_sparse: bool
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows."""
-        return int(self.rows.nbytes)
+        """Bytes of the rows; 0 where they are sparse and nobody knows."""
+        return 0 if self.is_sparse else int(self.rows.nbytes)
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
         """One slab."""
-        yield lambda: matrix_slab(self.rows.compute())
+        yield lambda: matrix_slab(self.rows.compute(), self.start)

@@ -2,53 +2,95 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numba import njit
 
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.resources import format_bytes
 
-#: Memory of this process before any data: the interpreter with NumPy, numba, Dask and zarr.
-BASE_BYTES = 300 << 20
+#: Memory of this process before any data: the interpreter with NumPy, numba and Dask, and their compiled kernels.
+BASE_BYTES = 260 << 20
 #: Memory of each further worker process.
-PROCESS_BYTES = 250 << 20
-#: Bytes that parsing and sorting one byte of source need at the worst of ordinary text (``1:1`` pairs).
-PARSE_FACTOR = 8
-MAX_RUN_BYTES = 48 << 20
-MIN_RUN_BYTES = 1 << 20
+PROCESS_BYTES = 220 << 20
+#: Bytes that one byte of source takes while it is parsed and sorted, for the densest text (``1:1`` pairs).
+PARSE_FACTOR = 13
+#: Bytes that one byte of a block takes while it is merged and written, and what it takes beside.
+MERGE_FACTOR = 2
+MERGE_BYTES = 24 << 20
+
+MIN_RUN_BYTES = 256 << 10
+#: Runs are small enough that their arrays stay in the allocator's hands and near the caches,
+RUN_BYTES = 16 << 20
+#: but a large source is not cut into more runs than this: each block is put together from a slice of every run.
+MAX_RUNS = 512
 
 #: Bytes of a feature in a block beside its nonzeros: pointer, mean, norm.
 ROW_BYTES = 4 + 8 + 8
 
 
-def run_bytes(memory_limit: int, n_workers: int, processes: bool) -> int:
+def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: int) -> int:
     """Bytes of source that one task may hold, so that all tasks together stay below the limit.
 
     Examples
     --------
-    >>> run_bytes(6 << 30, n_workers=2, processes=False) >> 20
-    48
+    >>> run_bytes(6 << 30, n_workers=2, processes=False, source_bytes=10**9) >> 20
+    16
+    >>> run_bytes(6 << 30, n_workers=2, processes=False, source_bytes=24 * 10**9) >> 20
+    44
     """
-    base = BASE_BYTES + (n_workers * PROCESS_BYTES if processes else 0)
+    base = _base(n_workers, processes)
     size = (memory_limit - base) // (n_workers * PARSE_FACTOR)
     if size < MIN_RUN_BYTES:
         least = base + n_workers * PARSE_FACTOR * MIN_RUN_BYTES
-        raise BadInput(
+        raise MemoryLimitTooLow(
             f"a memory limit of {format_bytes(memory_limit)} is too low for {n_workers} workers: "
-            f"at least {format_bytes(least)} is needed. Raise --memory-limit or use fewer workers."
+            f"at least {format_bytes(least)} is needed. Raise --memory-limit or use fewer --workers."
         )
-    return min(size, MAX_RUN_BYTES)
+    return min(size, max(RUN_BYTES, source_bytes // MAX_RUNS))
 
 
-def check_largest_row(row_bytes: int, memory_limit: int, n_workers: int) -> None:
-    """Refuse a feature that workers could not merge within the limit: a block holds at least one whole row."""
-    needed = BASE_BYTES + 3 * n_workers * row_bytes
+def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
+    """How many blocks may be merged at a time, so that all of them together stay below the limit.
+
+    Parameters
+    ----------
+    n_features : int
+        Features of the store: their counts are held as well.
+    block_bytes : int
+        Decoded size of the largest block, which holds at least one whole feature.
+
+    Examples
+    --------
+    >>> merge_workers(500 << 20, n_workers=4, processes=False, n_features=1000, block_bytes=64 << 20)
+    1
+    """
+    each = MERGE_FACTOR * block_bytes + MERGE_BYTES + (PROCESS_BYTES if processes else 0)
+    base = BASE_BYTES + 4 * n_features
+    fitting = (memory_limit - base) // each
+    if fitting < 1:
+        raise MemoryLimitTooLow(
+            f"the largest block takes {format_bytes(block_bytes)}; making it needs {format_bytes(base + each)}, more "
+            f"than the memory limit of {format_bytes(memory_limit)}. Run the same command again with a higher "
+            "--memory-limit: it goes on where it stopped."
+        )
+    return min(fitting, n_workers)
+
+
+def check_feature_space(n_features: int, memory_limit: int) -> None:
+    """Refuse a feature space whose counts alone break the limit."""
+    needed = BASE_BYTES + 4 * n_features
     if needed > memory_limit:
         raise BadInput(
-            f"the largest feature takes {format_bytes(row_bytes)}; merging it with {n_workers} workers needs "
-            f"{format_bytes(needed)}, more than the memory limit of {format_bytes(memory_limit)}. "
-            "Raise --memory-limit or use fewer workers."
+            f"{n_features:,} features (the largest index) need {format_bytes(needed)} of memory, more than the limit "
+            f"of {format_bytes(memory_limit)}. Is the index right? Else raise --memory-limit, or pass --n-features "
+            "to leave out what lies beyond."
         )
+
+
+def _base(n_workers: int, processes: bool) -> int:
+    return BASE_BYTES + (n_workers * PROCESS_BYTES if processes else 0)
 
 
 def byte_ranges(size: int, target: int) -> list[tuple[int, int]]:
@@ -61,7 +103,7 @@ def byte_ranges(size: int, target: int) -> list[tuple[int, int]]:
     """
     n_ranges = max(1, -(-size // target))
     bounds = [size * k // n_ranges for k in range(n_ranges + 1)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(itertools.pairwise(bounds))
 
 
 def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list[int]:
@@ -69,7 +111,7 @@ def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list
 
     Parameters
     ----------
-    counts : ndarray of shape (n_features,)
+    counts : ndarray of shape (n_features,), uint32
         Nonzeros of each feature.
     nonzero_bytes : int
         Bytes of a nonzero.
@@ -81,8 +123,6 @@ def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list
     >>> cut_blocks(np.array([1, 1, 100, 1, 1], np.uint32), nonzero_bytes=8, block_bytes=100)
     [0, 2, 3, 5]
     """
-    if len(counts) == 0:
-        return [0]
     starts = _cut_blocks(counts, nonzero_bytes, block_bytes)
     return [*(int(start) for start in starts), len(counts)]
 

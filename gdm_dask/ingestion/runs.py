@@ -1,13 +1,13 @@
 """Runs: slabs of the source, sorted by feature and put on scratch disk, from which blocks are merged.
 
-A run is a folder that appears under its name only when it is whole::
+A run is a folder of bare arrays that appears under its name only when it is whole::
 
-    features.npy   (u,) uint32   the distinct features, increasing      (sparse)
-    pointers.npy   (u + 1,)      where the nonzeros of each begin       (sparse)
-    samples.npy    (k,) uint32   their samples                          (sparse)
-    values.npy     (k,), or left out where all are 1; dense: (features, samples)
-    labels.npy     (samples,)    where the source carries labels
-    run.json       counts
+    features   (u,) uint32   the distinct features, increasing      (sparse)
+    pointers   (u + 1,)      where the nonzeros of each begin       (sparse)
+    samples    (k,) uint32   their samples                          (sparse)
+    values     (k,), or left out where all are 1; dense: (features, samples)
+    labels     (samples,)    where the source carries labels
+    run.json   counts; type, shape and checksum of the arrays
 """
 
 from __future__ import annotations
@@ -16,20 +16,34 @@ import json
 import os
 import shutil
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from crc32c import crc32c
 
-from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
-from gdm_dask.values import VALUE_TYPES, dtype_of, narrowest
+from gdm_dask.values import narrowed
+
+#: Ending of runs that are being written.
+UNFINISHED = ".wip"
+
+_CHECKED_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class RunArray:
+    """Type, shape and CRC-32C of an array of a run."""
+
+    dtype: str
+    shape: list[int]
+    crc: int
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, and its counts."""
+    """A finished run: its folder, its arrays and its counts."""
 
     path: Path
     n_samples: int
@@ -38,32 +52,71 @@ class Run:
     value_type: str
     skipped: int
     unseen: int
+    entries: int
+    arrays: dict[str, RunArray]
 
-    def load(self, name: str) -> np.ndarray:
-        """One of its arrays, mapped."""
-        return np.load(self.path / f"{name}.npy", mmap_mode="r")
+    def read(self, name: str, start: int = 0, stop: int | None = None, out: np.ndarray | None = None) -> np.ndarray:
+        """Rows `start` to `stop` of one of its arrays; into the beginning of `out` where that is given.
 
-    def has(self, name: str) -> bool:
-        """Whether it has that array."""
-        return (self.path / f"{name}.npy").exists()
+        The file is read and not mapped, so that the memory it takes is what was planned.
+        """
+        array = self.arrays[name]
+        stop = array.shape[0] if stop is None else stop
+        shape = (stop - start, *array.shape[1:])
+        rows = np.empty(shape, array.dtype) if out is None else out[: shape[0]]
+        row_bytes = rows.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        read_into(self.path / name, start * row_bytes, rows)
+        return rows
+
+    def is_whole(self) -> bool:
+        """Whether the arrays on disk are those that were written."""
+        try:
+            return all(_checksum(self.path / name) == array.crc for name, array in self.arrays.items())
+        except OSError:
+            return False
 
 
-def write_run(path: Path, slab: Slab, value_type: str | None) -> Run:
+def read_into(path: str | os.PathLike[str], offset: int, out: np.ndarray) -> None:
+    """Fill a contiguous array from a file; EOFError where the file is too short."""
+    target = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    with open(path, "rb", buffering=0) as file:
+        file.seek(offset)
+        while len(target):
+            count = file.readinto(target)
+            if not count:
+                raise EOFError(f"{os.fspath(path)}: the file ends too early")
+            target = target[count:]
+
+
+def _checksum(path: Path) -> int:
+    crc = 0
+    with open(path, "rb") as file:
+        while part := file.read(_CHECKED_AT_ONCE):
+            crc = crc32c(part, crc)
+    return crc
+
+
+def write_run(path: Path, slab: Slab, value_limit: str | None) -> Run:
     """Sort a slab by feature and write it under `path`, whole or not at all.
 
     Parameters
     ----------
-    value_type : str or None
+    value_limit : str or None
         Round values to this type; None keeps them exactly, in the narrowest type that can.
     """
-    arrays, counts = _dense_arrays(slab, value_type) if slab.dense is not None else _sparse_arrays(slab, value_type)
+    arrays, counts = _dense_arrays(slab, value_limit) if slab.dense is not None else _sparse_arrays(slab, value_limit)
     if slab.labels is not None:
         arrays["labels"] = slab.labels
-    run = Run(path, slab.n_samples, skipped=slab.skipped, unseen=slab.unseen, **counts)
-    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.wip")
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     unfinished.mkdir(parents=True)
+    entries = {}
     for name, array in arrays.items():
-        np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
+        with open(unfinished / name, "wb") as file:
+            file.write(array.data if array.size else b"")
+        entries[name] = RunArray(array.dtype.name, list(array.shape), crc32c(array))  # type: ignore[arg-type]
+    run = Run(
+        path, slab.n_samples, skipped=slab.skipped, unseen=slab.unseen, entries=slab.entries, arrays=entries, **counts
+    )
     document = {key: value for key, value in asdict(run).items() if key != "path"}
     (unfinished / "run.json").write_text(json.dumps(document))
     try:
@@ -75,38 +128,41 @@ def write_run(path: Path, slab: Slab, value_type: str | None) -> Run:
     return run
 
 
-def read_run(path: Path) -> Run | None:
-    """A finished run, or None where there is none."""
-    if not (path / "run.json").exists():
-        return None
-    return Run(path, **json.loads((path / "run.json").read_text()))
+def finished_run(path: Path) -> Run | None:
+    """A run of an earlier attempt, or None where there is none; a damaged one is removed."""
+    try:
+        document = json.loads((path / "run.json").read_text())
+        document["arrays"] = {name: RunArray(**array) for name, array in document["arrays"].items()}
+        run = Run(path, **document)
+        if run.is_whole():
+            return run
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    if path.exists():
+        shutil.rmtree(path)
+    return None
 
 
-def _sparse_arrays(slab: Slab, value_type: str | None) -> tuple[dict[str, np.ndarray], dict]:
-    assert slab.features is not None and slab.samples is not None and slab.values is not None
-    kind, values = _narrowed(slab.values, value_type)
-    features, pointers, samples, values = sort_by_feature(
-        slab.features, slab.samples, None if kind == "one" else values
+def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict]:
+    assert slab.values is not None
+    kind, values = narrowed(slab.values, value_limit)
+    if value_limit == "float32" and not values.all():  # too small for it: rounded to zero
+        slab = replace(slab, values=values).only(values != 0)
+        values = slab.values  # type: ignore[assignment]
+    features, pointers, samples, moved = sort_by_feature(
+        slab.features,  # type: ignore[arg-type]
+        slab.samples,  # type: ignore[arg-type]
+        None if kind == "one" else values,
     )
     arrays = {"features": features, "pointers": pointers, "samples": samples}
-    if values is not None:
-        arrays["values"] = values
+    if moved is not None:
+        arrays["values"] = moved
     n_features = int(features[-1]) + 1 if len(features) else 0
     return arrays, {"n_features": n_features, "nnz": len(samples), "value_type": kind}
 
 
-def _dense_arrays(slab: Slab, value_type: str | None) -> tuple[dict[str, np.ndarray], dict]:
+def _dense_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict]:
     assert slab.dense is not None
-    kind, values = _narrowed(slab.dense, value_type)
+    kind, values = narrowed(slab.dense, value_limit)
     counts = {"n_features": values.shape[1], "nnz": int(np.count_nonzero(values)), "value_type": kind}
     return {"values": np.ascontiguousarray(values.T)}, counts
-
-
-def _narrowed(values: np.ndarray, value_type: str | None) -> tuple[str, np.ndarray]:
-    """Value type for these values and the values in it; rounds only where a type was asked for."""
-    kind = narrowest(values)
-    if value_type is not None:
-        if VALUE_TYPES.index(value_type) < 2 and VALUE_TYPES.index(kind) > VALUE_TYPES.index(value_type):
-            raise BadInput(f"some values cannot be stored as {value_type}: use float32, float64 or auto")
-        kind = min(kind, value_type, key=VALUE_TYPES.index)
-    return kind, values.astype(dtype_of(kind), copy=False)

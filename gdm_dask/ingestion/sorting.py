@@ -1,5 +1,7 @@
 """Kernels that turn sample-major nonzeros into feature rows. Arrays in, arrays out; they release the GIL."""
 
+# numba types the kernels:
+# mypy: allow-untyped-defs
 from __future__ import annotations
 
 import threading
@@ -7,18 +9,24 @@ import threading
 import numpy as np
 from numba import njit
 
-#: Digits of at most this many bits: each has a place to write to, and these should stay in the fast caches.
-DIGIT_BITS = 10
+#: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
+TOP_BITS = 11
+#: Widest digit by which a bucket is sorted.
+DIGIT_BITS = 11
+#: Buckets up to this length are sorted by insertion: clearing the counters would take longer.
+SHORT = np.uint64(64)
 
-_buffers = threading.local()
+_0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
+_spaces = threading.local()
 
 
-def _buffer(name: str, length: int, dtype: np.dtype) -> np.ndarray:
-    """Work space that this thread keeps: touching fresh memory costs more than the sorting itself."""
-    held = getattr(_buffers, name, None)
+def work_space(name: str, length: int, dtype: np.dtype | type) -> np.ndarray:
+    """An array that this thread keeps for its next call: touching fresh memory can cost more than the sorting."""
+    dtype = np.dtype(dtype)
+    held = getattr(_spaces, name, None)
     if held is None or held.nbytes < length * dtype.itemsize:
         held = np.empty(length * dtype.itemsize * 9 // 8, np.uint8)
-        setattr(_buffers, name, held)
+        setattr(_spaces, name, held)
     return held[: length * dtype.itemsize].view(dtype)
 
 
@@ -27,8 +35,8 @@ def sort_by_feature(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Sort nonzeros by feature; those of one feature keep their order.
 
-    Least-significant-digit radix sort: its cost does not depend on how many features there are, and the order of equal
-    keys (the samples) is kept for free.
+    A radix sort: one pass deals the nonzeros into buckets by the highest digit of the feature, then each bucket is
+    sorted by the digits below while the caches hold it. The cost hardly depends on how many features there are.
 
     Parameters
     ----------
@@ -43,93 +51,135 @@ def sort_by_feature(
     pointers : ndarray of shape (u + 1,), uint32
         Where the nonzeros of each begin, and the end.
     samples, values : ndarray of shape (k,)
-        Sorted. They and the values are work space of this thread, good until its next call.
+        Sorted. All four are work space of this thread, good until its next call.
 
     Examples
     --------
-    >>> f, p, s, v = sort_by_feature(np.array([7, 2, 7], np.uint32), np.array([0, 1, 2], np.uint32), np.array([1., 2., 3.]))
-    >>> f.tolist(), p.tolist(), s.tolist(), v.tolist()
-    ([2, 7], [0, 1, 3], [1, 0, 2], [2.0, 1.0, 3.0])
+    >>> features, samples = np.array([7, 2, 7], np.uint32), np.array([0, 1, 2], np.uint32)
+    >>> [array.tolist() for array in sort_by_feature(features, samples, np.array([1.0, 2.0, 3.0]))]
+    [[2, 7], [0, 1, 3], [1, 0, 2], [2.0, 1.0, 3.0]]
     """
     length = len(features)
-    bits = max(1, int(features.max(initial=0)).bit_length())
-    n_passes = -(-bits // DIGIT_BITS)
-    width = -(-bits // n_passes)
-    keys = _buffer("keys", length, np.dtype(np.uint64))
-    other_keys = _buffer("other_keys", length, np.dtype(np.uint64))
+    largest = int(features.max(initial=0))
+    low_bits = max(1, largest.bit_length() - TOP_BITS)
+    n_passes = -(-low_bits // DIGIT_BITS)
+    width = -(-low_bits // n_passes)
+    shift = n_passes * width
     payload = np.zeros(0, np.uint8) if values is None else values
-    moved = _buffer("values", len(payload), payload.dtype)
-    other_moved = _buffer("other_values", len(payload), payload.dtype)
-    _first_pass(features, samples, payload, keys, moved, width)
-    for number in range(1, n_passes):
-        _next_pass(keys, moved, other_keys, other_moved, 32 + number * width, width)
-        keys, other_keys = other_keys, keys
-        moved, other_moved = other_moved, moved
-    unique, pointers, samples = _split(keys, other_keys.view(np.uint32)[:length])
-    return unique, pointers, samples, None if values is None else moved
+    keys, other_keys = (work_space(f"keys {k}", length, np.uint64) for k in (0, 1))
+    moved, other_moved = (work_space(f"values {k}", len(payload), payload.dtype) for k in (0, 1))
+    ends = np.zeros((largest >> shift) + 2, np.uint64)
+    _deal(features, samples, payload, shift, ends, keys, moved)
+    counts = np.empty(1 << width, np.uint64)
+    _sort_buckets(ends[:-1], keys, moved, n_passes, width, counts, other_keys, other_moved)
+    if n_passes % 2:
+        keys, moved, other_keys = other_keys, other_moved, keys
+    unique = work_space("features", length, np.uint32)
+    pointers = work_space("pointers", length + 1, np.uint32)
+    samples = other_keys.view(np.uint32)[:length]
+    n_unique = _split(keys, unique, pointers, samples)
+    return unique[:n_unique], pointers[: n_unique + 1], samples, None if values is None else moved
 
 
 @njit(cache=True, nogil=True)
-def _first_pass(features, samples, values, out_keys, out_values, width):  # type: ignore[no-untyped-def]
-    """Make keys, feature above and sample below, sorted by the lowest digit of the feature."""
-    mask = np.uint32((1 << width) - 1)
-    starts = np.zeros(mask + 2, np.uint64)
+def _deal(features, samples, values, shift, ends, out_keys, out_values):
+    """Make keys, feature above and sample below, in buckets of equal ``feature >> shift``; sets the buckets' ends."""
+    low = np.uint32(shift)
     for feature in features:
-        starts[(feature & mask) + 1] += 1
-    for digit in range(mask + 1):
-        starts[digit + 1] += starts[digit]
+        ends[np.uint64(feature >> low) + _1] += _1
+    for bucket in range(len(ends) - 1):
+        ends[bucket + 1] += ends[bucket]
+    has_values = len(values) > 0
     for position in range(np.uint64(len(features))):
         feature = features[position]
-        place = starts[feature & mask]
-        starts[feature & mask] = place + np.uint64(1)
-        out_keys[place] = (np.uint64(feature) << np.uint64(32)) | np.uint64(samples[position])
-        if len(values):
+        bucket = np.uint64(feature >> low)
+        place = ends[bucket]
+        ends[bucket] = place + _1
+        out_keys[place] = np.uint64(feature) << _32 | np.uint64(samples[position])
+        if has_values:
             out_values[place] = values[position]
 
 
 @njit(cache=True, nogil=True)
-def _next_pass(keys, values, out_keys, out_values, shift, width):  # type: ignore[no-untyped-def]
-    """Sort by the digit of the key at `shift`."""
-    mask = np.uint64((1 << width) - 1)
-    low = np.uint64(shift)
-    starts = np.zeros(mask + 2, np.uint64)
-    for key in keys:
-        starts[((key >> low) & mask) + np.uint64(1)] += 1
-    for digit in range(mask + 1):
-        starts[digit + 1] += starts[digit]
-    for position in range(np.uint64(len(keys))):
+def _sort_buckets(ends, keys, values, n_passes, width, counts, other_keys, other_values):
+    """Sort each bucket by feature; the result is in `keys` if the passes are even in number, else in the others."""
+    begin = _0
+    for end in ends:
+        if end - begin <= SHORT:
+            _insertion_sort(keys, values, begin, end)
+            if n_passes % 2:
+                other_keys[begin:end] = keys[begin:end]
+                if len(values):
+                    other_values[begin:end] = values[begin:end]
+        else:
+            for number in range(n_passes):
+                low = np.uint64(32 + number * width)
+                if number % 2:
+                    _radix_pass(other_keys, other_values, begin, end, low, counts, keys, values)
+                else:
+                    _radix_pass(keys, values, begin, end, low, counts, other_keys, other_values)
+        begin = end
+
+
+@njit(cache=True, nogil=True)
+def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
+    """Sort a bucket by the digit of the keys that begins at bit `low`; equal digits keep their order."""
+    mask = np.uint64(len(counts) - 1)
+    counts[:] = _0
+    for position in range(begin, end):
+        counts[keys[position] >> low & mask] += _1
+    place = begin
+    for digit in range(len(counts)):
+        count = counts[digit]
+        counts[digit] = place
+        place += count
+    has_values = len(values) > 0
+    for position in range(begin, end):
         key = keys[position]
-        digit = (key >> low) & mask
-        place = starts[digit]
-        starts[digit] = place + np.uint64(1)
+        digit = key >> low & mask
+        place = counts[digit]
+        counts[digit] = place + _1
         out_keys[place] = key
-        if len(values):
+        if has_values:
             out_values[place] = values[position]
 
 
 @njit(cache=True, nogil=True)
-def _split(keys, out_samples):  # type: ignore[no-untyped-def]
-    """Distinct features, their pointers, and the samples of sorted keys."""
-    n_unique = 0
-    for position in range(len(keys)):
-        if position == 0 or (keys[position] >> np.uint64(32)) != (keys[position - 1] >> np.uint64(32)):
-            n_unique += 1
-    unique = np.empty(n_unique, np.uint32)
-    pointers = np.empty(n_unique + 1, np.uint32)
-    n_unique = 0
-    for position in range(len(keys)):
-        feature = np.uint32(keys[position] >> np.uint64(32))
-        if n_unique == 0 or unique[n_unique - 1] != feature:
+def _insertion_sort(keys, values, begin, end):
+    has_values = len(values) > 0
+    for position in range(begin + _1, end):
+        key = keys[position]
+        place = position
+        while place > begin and keys[place - _1] >> _32 > key >> _32:
+            keys[place] = keys[place - _1]
+            place -= _1
+        keys[place] = key
+        if has_values and place < position:
+            value = values[position]
+            for back in range(position - place):
+                values[position - back] = values[position - back - _1]
+            values[place] = value
+
+
+@njit(cache=True, nogil=True)
+def _split(keys, unique, pointers, samples):
+    """Take sorted keys apart; returns how many distinct features there are."""
+    n_unique = _0
+    last = np.uint64(1 << 63)
+    for position in range(np.uint64(len(keys))):
+        feature = keys[position] >> _32
+        if feature != last:
             unique[n_unique] = feature
             pointers[n_unique] = position
-            n_unique += 1
-        out_samples[position] = np.uint32(keys[position])
+            n_unique += _1
+            last = feature
+        samples[position] = np.uint32(keys[position])
     pointers[n_unique] = len(keys)
-    return unique, pointers, out_samples
+    return n_unique
 
 
 @njit(cache=True, nogil=True)
-def samples_of(indptr):  # type: ignore[no-untyped-def]
+def samples_of(indptr):
     """Sample of each nonzero of sample-major compressed rows, uint32."""
     out = np.empty(indptr[-1], np.uint32)
     for sample in range(len(indptr) - 1):
@@ -139,48 +189,49 @@ def samples_of(indptr):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def append_run(features, pointers, samples, first_feature, first_sample, cursors, out):  # type: ignore[no-untyped-def]
-    """Append a run's samples to the rows of a block at their `cursors`; returns nothing, moves the cursors.
-
-    `pointers` are relative to `samples`. Called once for the samples and, by `append_values`, for the values.
-    """
+def add_counts(features, pointers, counts):
+    """Add the nonzeros of a run's features to `counts`."""
     for k in range(len(features)):
-        row = np.int64(features[k]) - first_feature
-        place = cursors[row]
-        for position in range(np.int64(pointers[k]), np.int64(pointers[k + 1])):
-            out[place] = samples[position] + first_sample
-            place += 1
+        counts[features[k]] += pointers[k + 1] - pointers[k]
+
+
+@njit(cache=True, nogil=True)
+def append_run(features, pointers, samples, values, first_feature, first_sample, cursors, out_samples, out_values):
+    """Append a piece of a run to the rows of a block at their `cursors`, and move these on.
+
+    `pointers` count from the beginning of the run, of which `samples` and `values` (none where all are 1) are the
+    piece that belongs to `features`.
+    """
+    for k in range(np.uint64(len(features))):
+        row = np.uint64(features[k] - first_feature)
+        place = np.uint64(cursors[row])
+        for position in range(np.uint64(pointers[k] - pointers[0]), np.uint64(pointers[k + _1] - pointers[0])):
+            out_samples[place] = samples[position] + first_sample
+            if len(out_values):
+                out_values[place] = values[position] if len(values) else 1
+            place += _1
         cursors[row] = place
 
 
 @njit(cache=True, nogil=True)
-def append_values(features, pointers, values, first_feature, cursors, out):  # type: ignore[no-untyped-def]
-    """Append a run's values to the rows of a block; `cursors` are those from before `append_run`."""
-    for k in range(len(features)):
-        place = cursors[np.int64(features[k]) - first_feature]
-        for position in range(np.int64(pointers[k]), np.int64(pointers[k + 1])):
-            out[place] = values[position]
-            place += 1
-
-
-@njit(cache=True, nogil=True)
-def rows_increase(indptr, indices):  # type: ignore[no-untyped-def]
+def rows_increase(indptr, indices):
     """Whether the samples of every row increase."""
     for row in range(len(indptr) - 1):
-        for position in range(np.int64(indptr[row]) + 1, np.int64(indptr[row + 1])):
-            if indices[position] <= indices[position - 1]:
+        for position in range(np.uint64(indptr[row]) + _1, np.uint64(indptr[row + 1])):
+            if indices[position] <= indices[position - _1]:
                 return False
     return True
 
 
 @njit(cache=True, nogil=True)
-def sort_rows(indptr, indices, values):  # type: ignore[no-untyped-def]
+def sort_rows(indptr, indices, values):
     """Sort each row by sample, in place; returns the first row that names a sample twice, or -1."""
     for row in range(len(indptr) - 1):
         start, stop = np.int64(indptr[row]), np.int64(indptr[row + 1])
         order = np.argsort(indices[start:stop], kind="mergesort")
         indices[start:stop] = indices[start:stop][order]
-        values[start:stop] = values[start:stop][order]
+        if len(values):
+            values[start:stop] = values[start:stop][order]
         for position in range(start + 1, stop):
             if indices[position] == indices[position - 1]:
                 return row

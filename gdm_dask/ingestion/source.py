@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.slab import Slab
 
 
@@ -33,69 +34,75 @@ class Source:
     kind : {"sparse", "dense"}
     jobs : callable
         ``jobs(run_bytes)`` cuts the source into jobs whose slabs hold about that many bytes of source.
-    nbytes : int
-        Size of the source.
+    nbytes : int or None
+        Size of the source, for progress; None where nobody knows.
     description : dict
         What it is, for provenance; with `identity` it decides whether an unfinished ingest can go on.
     identity : dict
-        Sizes and times of the files: a changed source begins anew.
+        Sizes and times of the files, or checksums: a changed source begins anew.
     in_memory : bool
         Whether the jobs hold the data themselves, so that they run in this process.
-    n_samples, n_features : int, optional
-        Where they are known beforehand.
+    n_samples, n_features, n_entries : int, optional
+        Where they are known beforehand; `n_entries` counts what a file says it holds, with zeros.
     labels : ndarray, optional
         Labels of all samples; None where the slabs carry them.
     feature_names, sample_ids : list of str, optional
+    scratch_factor : int
+        Bytes of scratch that a byte of source may take.
     """
 
     kind: str
     jobs: Callable[[int], list[Any]]
-    nbytes: int
+    nbytes: int | None
     description: dict[str, Any]
     identity: dict[str, Any] = field(default_factory=dict)
     in_memory: bool = False
     n_samples: int | None = None
     n_features: int | None = None
+    n_entries: int | None = None
     labels: np.ndarray | None = None
     feature_names: list[str] | None = None
     sample_ids: list[str] | None = None
+    scratch_factor: int = 1
+
+    @property
+    def where(self) -> str:
+        """The source's name for messages."""
+        return ", ".join(map(str, self.description.get("files", ["the input"])))
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """How svmlight text is read."""
-
-    index_base: int = 1
-    on_error: str = "raise"
-    n_features: int | None = None
-
-
-def make_source(source: Any, y: Any, options: TextOptions) -> Source:
+def make_source(source: Any, y: Any, options: IngestOptions) -> Source:
     """A `Source` for files, a scipy or NumPy matrix, a Dask array or a DataFrame."""
-    from gdm_dask.ingestion import file_sources, object_sources, text_source
-
     if isinstance(source, (str, os.PathLike)):
         source = [source]
-    if not (isinstance(source, (list, tuple)) and source and all(isinstance(p, (str, os.PathLike)) for p in source)):
-        return object_sources.from_object(source, y)
-    paths = [os.fspath(path) for path in source]
-    readers = {
-        ".npz": file_sources.npz_source,
-        ".mtx": file_sources.matrix_market_source,
-        ".npy": file_sources.npy_source,
-        ".zarr": file_sources.zarr_source,
-    }
-    stem = paths[0].removesuffix("/")
-    for compression in text_source.COMPRESSIONS:
-        stem = stem.removesuffix(compression)
-    reader = readers.get(os.path.splitext(stem)[1].lower())
-    if reader is None:
+    if isinstance(source, (list, tuple)) and source and all(isinstance(p, (str, os.PathLike)) for p in source):
+        return _from_files([os.fspath(path) for path in source], y, options)
+    from gdm_dask.ingestion.object_sources import from_object
+
+    return from_object(source, y)
+
+
+def _from_files(paths: list[str], y: Any, options: IngestOptions) -> Source:
+    from gdm_dask.ingestion import text_source
+
+    stem = paths[0].rstrip("/").lower()
+    if text_source.compression_of(stem):
+        stem = os.path.splitext(stem)[0]
+    kind = os.path.splitext(stem)[1]
+    if kind not in (".npz", ".mtx", ".npy", ".zarr"):
         if y is not None:
             raise BadInput(f"{paths[0]}: svmlight text carries its labels; labels cannot be given beside it")
         return text_source.text_source(paths, options)
     if len(paths) > 1:
         raise BadInput(f"{paths[1]}: only svmlight text can be given as several files")
-    return reader(paths[0], y)
+    if kind == ".mtx":
+        from gdm_dask.ingestion.market_source import matrix_market_source
+
+        return matrix_market_source(paths[0], y)
+    from gdm_dask.ingestion import matrix_files
+
+    readers = {".npz": matrix_files.npz_source, ".npy": matrix_files.npy_source, ".zarr": matrix_files.zarr_source}
+    return readers[kind](paths[0], y)
 
 
 def as_labels(y: Any, n_samples: int, where: str) -> np.ndarray:
@@ -117,11 +124,12 @@ def _read_labels(path: str) -> np.ndarray:
         if path.endswith(".npy"):
             return np.load(path, allow_pickle=False)
         with open(path, encoding="utf-8") as file:
-            words = file.read().split()
+            lines = [line.strip() for line in file]
     except OSError as error:
         raise BadInput(f"{path}: labels cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise BadInput(f"{path}: labels cannot be read: {error}") from error
+    words = [line for line in lines if line]
     try:
         return np.array([float(word) for word in words])
     except ValueError:

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import os
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
-import fsspec
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.files import compression_of, count_lines, file_info, read_lines, unpacked_lines
+from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import samples_of
-from gdm_dask.ingestion.source import Source, TextOptions
+from gdm_dask.ingestion.source import Source
 from gdm_dask.svmlight import MalformedLine, parse
 
-COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}  # type: ignore[dict-item]
+#: What compressed text may take unpacked and sorted, per byte of the file.
+_PACKED_SCRATCH = 6
 
-_READ_AHEAD = 1 << 20
 
-
-def text_source(paths: list[str], options: TextOptions) -> Source:
+def text_source(paths: list[str], options: IngestOptions) -> Source:
     """One or several svmlight files as one set."""
     infos = [file_info(path) for path in paths]
 
@@ -37,7 +32,8 @@ def text_source(paths: list[str], options: TextOptions) -> Source:
             if compression_of(path):
                 found.append(CompressedText(path, info["size"], run_bytes, options))
             else:
-                found += [TextRange(path, start, stop, options) for start, stop in byte_ranges(info["size"], run_bytes)]
+                ranges = byte_ranges(info["size"], run_bytes)
+                found += [TextRange(path, start, stop, run_bytes, options) for start, stop in ranges]
         return found
 
     return Source(
@@ -46,40 +42,8 @@ def text_source(paths: list[str], options: TextOptions) -> Source:
         nbytes=sum(info["size"] for info in infos),
         description={"format": "svmlight", "files": paths},
         identity={"files": infos},
-        n_features=options.n_features,
+        scratch_factor=_PACKED_SCRATCH if any(map(compression_of, paths)) else 1,
     )
-
-
-def file_info(path: str) -> dict[str, Any]:
-    """Size and time of a file, local or remote; a clear error where it cannot be read."""
-    try:
-        fs, name = fsspec.core.url_to_fs(path)
-        info = fs.info(name)
-        if info["type"] != "file":
-            raise BadInput(f"{path}: this is a folder, not a file that can be ingested")
-        return {"size": int(info["size"]), "changed": str(info.get("mtime") or info.get("ETag"))}
-    except (OSError, ImportError) as error:
-        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def compression_of(path: str) -> str | None:
-    """The compression suffix of a file name, or None."""
-    suffix = os.path.splitext(path)[1].lower()
-    return suffix if suffix in COMPRESSIONS else None
-
-
-def read_lines(path: str, start: int, stop: int) -> bytes:
-    """The lines of a plain file that begin in ``[start, stop)``."""
-    with fsspec.open(path, "rb") as file:
-        if start:
-            file.seek(start - 1)  # a line begins at `start` if the byte before ends one
-            start += len(file.readline()) - 1
-        else:
-            file.seek(0)
-        if start >= stop:
-            return b""
-        body = file.read(stop - start)
-        return body if body.endswith(b"\n") else body + file.readline()
 
 
 @dataclass(frozen=True)
@@ -89,7 +53,8 @@ class TextRange:
     path: str
     start: int
     stop: int
-    options: TextOptions
+    longest_line: int
+    options: IngestOptions
 
     @property
     def nbytes(self) -> int:
@@ -100,8 +65,8 @@ class TextRange:
         """One slab."""
 
         def load() -> Slab:
-            buffer = read_lines(self.path, self.start, self.stop)
-            return parse_slab(buffer, self.path, partial(_count_lines, self.path, self.start), self.options)
+            lines = read_lines(self.path, self.start, self.stop, self.longest_line)
+            return parse_slab(lines, self.path, partial(count_lines, self.path, self.start), self.options)
 
         yield load
 
@@ -113,36 +78,17 @@ class CompressedText:
     path: str
     nbytes: int
     run_bytes: int
-    options: TextOptions
+    options: IngestOptions
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
         """As many slabs as the unpacked text has `run_bytes`."""
         line = 0
-        for buffer in unpacked_buffers(self.path, self.run_bytes):
+        for buffer in unpacked_lines(self.path, self.run_bytes):
             yield partial(parse_slab, buffer, self.path, partial(int, line), self.options)
             line += buffer.count(b"\n")
 
 
-def unpacked_buffers(path: str, run_bytes: int) -> Iterator[bytes]:
-    """Whole lines of a compressed file, about `run_bytes` at a time."""
-    suffix = compression_of(path)
-    assert suffix is not None
-    done = 0
-    try:
-        with fsspec.open(path, "rb") as raw, COMPRESSIONS[suffix](raw) as file:
-            while buffer := file.read(run_bytes):
-                if not buffer.endswith(b"\n"):
-                    buffer += file.readline()
-                done += len(buffer)
-                yield buffer
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise BadInput(
-            f"{path}: the compressed data is damaged or cut off after {done:,} unpacked bytes ({error}). "
-            "Fetch the file again."
-        ) from error
-
-
-def parse_slab(buffer: bytes, path: str, lines_before: Callable[[], int], options: TextOptions) -> Slab:
+def parse_slab(buffer: bytes | np.ndarray, path: str, lines_before: Callable[[], int], options: IngestOptions) -> Slab:
     """Parse whole lines; an error names the file and the line in it."""
     try:
         lines = parse(
@@ -154,24 +100,8 @@ def parse_slab(buffer: bytes, path: str, lines_before: Callable[[], int], option
         )
     except MalformedLine as error:
         number = lines_before() + error.line + 1
-        raise BadInput(f"{path}, line {number}: {error.reason}: {error.text!r}") from None
-    samples = samples_of(lines.indptr)
+        raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text})") from None
     return Slab(
-        len(lines.labels), lines.labels, lines.features, samples, lines.values,
+        len(lines.labels), lines.labels, lines.features, samples_of(lines.indptr), lines.values,
         skipped=lines.skipped, unseen=lines.unseen,
     )  # fmt: skip
-
-
-def _count_lines(path: str, start: int) -> int:
-    """Lines that begin before the first one that begins at `start` or later."""
-    if start == 0:
-        return 0
-    count, position = 0, 0
-    with fsspec.open(path, "rb") as file:
-        while position < start:
-            part = file.read(min(_READ_AHEAD, start - position))
-            count += int(np.count_nonzero(np.frombuffer(part, np.uint8) == ord("\n")))
-            position += len(part)
-        file.seek(start - 1)
-        ends_line = file.read(1) == b"\n"
-    return count if ends_line else count + 1

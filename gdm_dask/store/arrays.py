@@ -7,17 +7,18 @@ Beside the chunks lies the ordinary ``zarr.json``, so that any other Zarr reader
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from gdm_dask.errors import DamagedStore
+from gdm_dask.errors import DamagedStore, GdmError
 from gdm_dask.store.chunks import codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
 
 #: Decoded bytes of one chunk: large enough that a chunk's overhead is noise, small enough to fetch one row.
 CHUNK_BYTES = 4 << 20
+
+REMEDY = "Restore the store from a copy, or ingest the source again with --overwrite."
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,6 @@ class ArrayEntry:
         """Decoded size."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
-    def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        return asdict(self)
-
 
 def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
     """Rows per chunk: chunks of equal length near `chunk_bytes`, so that the last one needs hardly any padding.
@@ -59,7 +56,7 @@ def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) ->
     Examples
     --------
     >>> chunk_length(1000, row_bytes=4, chunk_bytes=1600)
-    334
+    500
     """
     n_chunks = max(1, round(n_rows * row_bytes / chunk_bytes))
     return max(1, -(-n_rows // n_chunks))
@@ -86,23 +83,36 @@ def zarr_metadata(entry: ArrayEntry) -> bytes:
     return json.dumps(document, indent=2).encode()
 
 
+def check_metadata(folder: Folder, name: str, entry: ArrayEntry) -> None:
+    """Raise `DamagedStore` if the array's ``zarr.json``, by which other Zarr readers go, is not what was written."""
+    try:
+        whole = folder.read(f"{name}/zarr.json") == zarr_metadata(entry)
+    except FileNotFoundError:
+        whole = False
+    if not whole:
+        raise DamagedStore(f"{folder.url}: zarr.json of array {name!r} is missing or damaged. {REMEDY}")
+
+
 def _chunk_key(name: str, number: int, n_dims: int) -> str:
     return f"{name}/c/{number}" + "/0" * (n_dims - 1)
 
 
 def write_array(folder: Folder, name: str, values: np.ndarray, codec: str) -> ArrayEntry:
-    """Write a 1-D or 2-D array with all of its chunks; the same values always give the same bytes."""
+    """Write a 1-D or 2-D array with all of its chunks, and read each of them back; equal values give equal bytes."""
     row_bytes = values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
     length = chunk_length(len(values), row_bytes)
-    checksums = []
-    for start in range(0, len(values) if values.size else 0, length):
+    entry = ArrayEntry(values.dtype.name, list(values.shape), length, codec, [])
+    written = np.empty((length, *values.shape[1:]), values.dtype)
+    for number, start in enumerate(range(0, len(values) if values.size else 0, length)):
         part = values[start : start + length]
         if len(part) < length:  # Zarr stores the last chunk in full, too
             part = np.concatenate([part, np.zeros((length - len(part), *part.shape[1:]), part.dtype)])
         data, crc = encode(part, codec)
-        folder.write(_chunk_key(name, len(checksums), values.ndim), data)
-        checksums.append(crc)
-    entry = ArrayEntry(values.dtype.name, list(values.shape), length, codec, checksums)
+        folder.write(_chunk_key(name, number, values.ndim), data)
+        entry.crc.append(crc)
+        _read_chunk(folder, name, entry, number, written)
+        if not np.array_equal(written, part):
+            raise GdmError(f"{folder.url}: chunk {number} of array {name!r} reads back differently: check the disk")
     folder.write(f"{name}/zarr.json", zarr_metadata(entry))
     return entry
 
@@ -136,10 +146,7 @@ def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: 
         problem = str(error)
     else:
         return
-    raise DamagedStore(
-        f"{folder.url}: chunk {number} of array {name!r} is damaged: {problem}. "
-        "Restore the store from a copy, or ingest the source again with --overwrite."
-    )
+    raise DamagedStore(f"{folder.url}: chunk {number} of array {name!r} is damaged: {problem}. {REMEDY}")
 
 
 def read_ranges(folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,12 @@ class Block:
     means, norms : ndarray of shape (stop - start,)
         Mean of each feature and norm of the feature less its mean, float64.
     indptr : ndarray of shape (stop - start + 1,), uint32, or None
-        Sparse: where each row's nonzeros begin and end. None for a dense block.
+        Sparse: where each row's nonzeros begin and end (uint64 beyond 2**32 nonzeros, which no stored block has).
+        None for a dense block.
     indices : ndarray of uint32, or None
         Sparse: the sample of each nonzero, increasing within a row.
+    nonzeros : ndarray of shape (stop - start,), uint32, or None
+        Dense: how many values of each row are not zero, where that was counted already.
     """
 
     start: int
@@ -35,6 +41,7 @@ class Block:
     norms: np.ndarray
     indptr: np.ndarray | None = None
     indices: np.ndarray | None = None
+    nonzeros: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -49,13 +56,16 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (self.values, self.means, self.norms, self.indptr, self.indices)
+        arrays = (self.values, self.means, self.norms, self.indptr, self.indices, self.nonzeros)
         return sum(array.nbytes for array in arrays if array is not None)
 
     def counts(self) -> np.ndarray:
         """Nonzeros of each feature, int64."""
         if self.indptr is not None:
             return np.diff(self.indptr.astype(np.int64))
+        if self.nonzeros is not None:
+            return self.nonzeros.astype(np.int64)
+        assert self.values is not None
         return np.count_nonzero(self.values, axis=1).astype(np.int64)
 
     def rows(self, local: np.ndarray) -> Block:
@@ -66,13 +76,16 @@ class Block:
         means, norms = self.means[local], self.norms[local]
         if self.indptr is None:
             assert self.values is not None
-            return Block(0, len(local), self.n_samples, self.values[local], means, norms)
+            counted = None if self.nonzeros is None else self.nonzeros[local]
+            return Block(0, len(local), self.n_samples, self.values[local], means, norms, nonzeros=counted)
         take, indptr = gather(self.indptr, local)
         values = None if self.values is None else self.values[take]
         return Block(0, len(local), self.n_samples, values, means, norms, indptr, self.indices[take])  # type: ignore[index]
 
     def to_scipy(self) -> sp.csr_array:
         """The raw rows as a CSR matrix (features x samples)."""
+        import scipy.sparse as sp  # slow to import, and most passes do without
+
         if self.indptr is None:
             return sp.csr_array(self.values)
         assert self.indices is not None
@@ -98,7 +111,12 @@ def gather(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
     lengths = indptr[np.asarray(rows) + 1].astype(np.int64) - starts
     pointers = np.concatenate([[0], np.cumsum(lengths)])
     take = np.arange(pointers[-1]) + np.repeat(starts - pointers[:-1], lengths)
-    return take, pointers.astype(np.uint32)
+    return take, _narrow_pointers(pointers)
+
+
+def _narrow_pointers(pointers: np.ndarray) -> np.ndarray:
+    """Pointers as uint32, or as uint64 where they count too many nonzeros for that."""
+    return pointers.astype(np.uint32 if pointers[-1] < 2**32 else np.uint64)
 
 
 def stack(blocks: list[Block]) -> Block:
@@ -111,9 +129,12 @@ def stack(blocks: list[Block]) -> Block:
     norms = np.concatenate([block.norms for block in blocks])
     stop = start + len(means)
     if blocks[0].indptr is None:
-        return Block(start, stop, n_samples, np.concatenate([block.values for block in blocks]), means, norms)  # type: ignore[misc]
-    lengths = np.concatenate([np.diff(block.indptr) for block in blocks])  # type: ignore[arg-type]
-    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
+        dense = np.concatenate([block.values for block in blocks])  # type: ignore[misc]
+        known = all(block.nonzeros is not None for block in blocks)
+        nonzeros = np.concatenate([block.nonzeros for block in blocks]) if known else None  # type: ignore[misc]
+        return Block(start, stop, n_samples, dense, means, norms, nonzeros=nonzeros)
+    lengths = np.concatenate([block.counts() for block in blocks])
+    indptr = _narrow_pointers(np.concatenate([[0], np.cumsum(lengths)]))
     indices = np.concatenate([block.indices for block in blocks])  # type: ignore[misc]
     values = None
     if any(block.values is not None for block in blocks):

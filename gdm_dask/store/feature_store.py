@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from gdm_dask.errors import BadInput, DamagedStore
-from gdm_dask.resources import default_memory_limit, format_bytes
+from gdm_dask.resources import default_memory_limit, format_bytes, n_cores
 from gdm_dask.store import layout
-from gdm_dask.store.arrays import ArrayEntry, read_array
+from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array
 from gdm_dask.store.block import Block, stack
 from gdm_dask.store.folder import Folder
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 
 class FeatureStore:
@@ -54,6 +57,11 @@ class FeatureStore:
     def url(self) -> str:
         """Where the store is."""
         return self._folder.url
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """What fsspec was told to reach it."""
+        return self._folder.storage_options
 
     @property
     def fingerprint(self) -> str:
@@ -100,25 +108,30 @@ class FeatureStore:
     @property
     def feature_names(self) -> list[str] | None:
         """Names of all features, or None; `names_of` is cheaper for a few."""
-        return self.names_of(np.arange(self.shape[0])) if self.has_names else None
+        if not self.has_names:
+            return None
+        return [name for number in range(self.n_blocks) for name in layout.unpack_text(*self._packed_names(number))]
 
     def names_of(self, features: np.ndarray) -> list[str]:
         """Names of some features (their numbers as text where the store has no names)."""
-        features = np.asarray(features, np.int64)
+        features = check_features(features, self.shape[0])
         if not self.has_names:
             return [str(feature) for feature in features]
         found: dict[int, str] = {}
         for number, positions in self._by_block(features):
-            entry = self.manifest.blocks[number]
-            offsets, text = (
-                self._array(f"{layout.block_path(number)}/names/{part}", entry.arrays[f"names/{part}"])
-                for part in ("offsets", "text")
-            )
+            offsets, text = self._packed_names(number)
             for position in positions:
-                local = features[position] - entry.start
-                bounds = np.array([0, offsets[local + 1] - offsets[local]])
-                found[int(position)] = layout.unpack_text(bounds, text[offsets[local] : offsets[local + 1]])[0]
+                local = features[position] - self.block_starts[number]
+                start, stop = offsets[local], offsets[local + 1]
+                found[int(position)] = layout.unpack_text(np.array([0, stop - start]), text[start:stop])[0]
         return [found[position] for position in range(len(features))]
+
+    def _packed_names(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        entry = self.manifest.blocks[number]
+        return (
+            self._block_array(number, entry, "names/offsets"),
+            self._block_array(number, entry, "names/text"),
+        )
 
     @property
     def means(self) -> np.ndarray:
@@ -137,7 +150,7 @@ class FeatureStore:
         def of_block(number: int, entry: layout.BlockEntry) -> np.ndarray:
             if self.is_sparse:
                 return np.diff(self._block_array(number, entry, "indptr").astype(np.int64))
-            return self.load_block(number).counts()
+            return self._block_array(number, entry, "counts").astype(np.int64)
 
         return self._per_feature(of_block).astype(np.int64)
 
@@ -146,14 +159,25 @@ class FeatureStore:
         entry = self.manifest.blocks[number]
         return layout.read_block(self._folder, number, entry, self.shape[1])
 
-    def load_rows(self, features: np.ndarray) -> Block:
-        """Some features as a block, in the order given; reads only the chunks that hold them."""
+    def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
+        """Some features as a block, in the order given; reads only the chunks that hold them.
+
+        Parameters
+        ----------
+        features : ndarray of int
+        held : callable, optional
+            Gives blocks that are in memory already, by number, or None.
+        """
         features = check_features(features, self.shape[0])
         parts, order = [], []
         for number, positions in self._by_block(features):
             entry = self.manifest.blocks[number]
             local, inverse = np.unique(features[positions] - entry.start, return_inverse=True)
-            rows = layout.read_block_rows(self._folder, number, entry, self.shape[1], local)
+            block = held(number)
+            if block is None:
+                rows = layout.read_block_rows(self._folder, number, entry, self.shape[1], local)
+            else:
+                rows = block.rows(local)
             parts.append(rows.rows(inverse))
             order.append(positions)
         if not parts:
@@ -182,8 +206,6 @@ class FeatureStore:
                 f"{self.url}: the whole matrix needs {format_bytes(2 * self.nbytes)} to be put together, more than the "
                 f"limit of {format_bytes(limit)}. Read it block by block (read_block), or raise memory_limit."
             )
-        if not self.n_blocks:
-            return sp.csr_array(self.shape)
         return stack([self.load_block(number) for number in range(self.n_blocks)]).to_scipy()
 
     def size_on_disk(self) -> int:
@@ -198,31 +220,38 @@ class FeatureStore:
         progress : callable, optional
             Called with the decoded bytes of each block that was checked.
         """
-        for name in self.manifest.arrays:
+        for name, entry in self.manifest.arrays.items():
+            check_metadata(self._folder, name, entry)
             self._root_array(name)
-        for number, entry in enumerate(self.manifest.blocks):
-            block = self.load_block(number)
-            self._check_structure(number, block)
-            for name, array in entry.arrays.items():
-                if name.startswith("names/"):
-                    self._array(f"{layout.block_path(number)}/{name}", array)
-            if progress is not None:
-                progress(entry.nbytes)
+        if len(self.labels) != self.shape[1] or not np.isin(self.labels, (-1, 1)).all():
+            raise DamagedStore(f"{self.url}: the labels are not -1 or +1 for each sample. {REMEDY}")
+        with ThreadPoolExecutor(n_cores()) as pool:
+            for size in pool.map(self._verify_block, range(self.n_blocks)):
+                if progress is not None:
+                    progress(size)
+
+    def _verify_block(self, number: int) -> int:
+        entry = self.manifest.blocks[number]
+        self._check_structure(number, layout.check_block(self._folder, number, entry, self.shape[1]))
+        return entry.nbytes
 
     def _check_structure(self, number: int, block: Block) -> None:
         """What checksums cannot tell: that the arrays of a block fit each other."""
+        entry = self.manifest.blocks[number]
         problem = None
         if len(block.means) != block.n_rows or len(block.norms) != block.n_rows:
             problem = "its moments do not have one entry per feature"
         elif not (np.isfinite(block.means).all() and np.isfinite(block.norms).all()):
             problem = "a moment is not finite"
+        elif block.counts().sum() != entry.nnz or len(block.counts()) != block.n_rows:
+            problem = "it does not hold as many nonzeros as were written"
         elif block.indptr is not None and block.indices is not None:
-            if len(block.indptr) != block.n_rows + 1 or block.indptr[-1] != len(block.indices):
+            if block.indptr[-1] != len(block.indices):
                 problem = "its pointers do not fit its indices"
             elif len(block.indices) and block.indices.max() >= self.shape[1]:
                 problem = "a sample index is out of range"
         if problem is not None:
-            raise DamagedStore(f"{self.url}: block {number}: {problem}. Ingest the source again with --overwrite.")
+            raise DamagedStore(f"{self.url}: block {number}: {problem}. {REMEDY}")
 
     def _empty_rows(self) -> Block:
         none = np.zeros(0)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, GdmError
+
+#: Ending of files that are being written; a killed writer may leave some.
+UNFINISHED = ".tmp"
 
 
 class Folder:
@@ -28,9 +33,10 @@ class Folder:
         self.url = os.fspath(url)
         self.storage_options = dict(storage_options or {})
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(self.url, **self.storage_options)
-        except ImportError as error:
-            raise BadInput(f"{self.url}: {error} (gdm_dask[s3] brings what s3:// needs)") from error
+            self._fs, root = fsspec.core.url_to_fs(self.url, **self.storage_options)
+        except (ImportError, ValueError) as error:
+            raise BadInput(f"{self.url}: {error} (pip install 'gdm_dask[s3]' brings what s3:// needs)") from error
+        self._root = root.rstrip("/") or root
         self.is_local = isinstance(self._fs, LocalFileSystem)
 
     def __repr__(self) -> str:
@@ -45,30 +51,58 @@ class Folder:
         """Whole content of a file; FileNotFoundError where it is not there."""
         if self.is_local:
             return (self.path / key).read_bytes()
-        return self._fs.cat_file(f"{self._root}/{key}")
+        with self._remote():
+            return self._fs.cat_file(f"{self._root}/{key}")
 
     def write(self, key: str, data: bytes) -> None:
-        """Write a file. Nothing refers to it yet: a store counts from the moment its manifest is written."""
+        """Write a file, whole or not at all."""
         if not self.is_local:
-            self._fs.pipe_file(f"{self._root}/{key}", data)
+            with self._remote():
+                self._fs.pipe_file(f"{self._root}/{key}", data)
             return
         target = self.path / key
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
+        temporary.write_bytes(data)
+        os.replace(temporary, target)
+
+    def names(self) -> set[str]:
+        """Names of what lies in the folder; none where it does not exist."""
+        with self._remote():
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.ls(self._root, detail=False)
+            except (FileNotFoundError, NotADirectoryError):
+                return set()
+        return {name.rstrip("/").rsplit("/", 1)[-1] for name in found}
 
     def size(self) -> int:
         """Bytes of all files below."""
-        return sum(self._fs.du(self._root, total=False).values())
+        with self._remote():
+            return sum(self._fs.du(self._root, total=False).values())
 
-    def remove(self) -> None:
-        """Remove the folder and all that is in it."""
-        if self._fs.exists(self._root):
-            self._fs.rm(self._root, recursive=True)
+    def remove(self, key: str = "") -> None:
+        """Remove a file or folder, or all of this one, with all that is in it."""
+        place = f"{self._root}/{key}" if key else self._root
+        with self._remote():
+            self._fs.invalidate_cache()
+            if self._fs.exists(place):
+                self._fs.rm(place, recursive=True)
+
+    @contextmanager
+    def _remote(self) -> Iterator[None]:
+        """Errors of a service (no connection, no credentials) as one line that names the place."""
+        try:
+            yield
+        except (OSError, GdmError):
+            raise
+        except Exception as error:
+            raise GdmError(f"{self.url}: cannot be reached: {error}") from error
 
 
 def write_whole(target: Path, data: bytes) -> None:
     """Write a local file under a temporary name, flush it to the disk, and rename it."""
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
         with open(temporary, "wb") as file:
             file.write(data)

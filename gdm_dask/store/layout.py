@@ -10,6 +10,7 @@
     STORE/blocks/00000/values        (nonzeros,), left out where all are 1; dense: (rows, n)
     STORE/blocks/00000/means         (rows,) float64: mean of each feature
     STORE/blocks/00000/norms         (rows,) float64: norm of each feature less its mean
+    STORE/blocks/00000/counts        (rows,) uint32: nonzeros of each feature                  (dense stores)
     STORE/blocks/00000/names/...     optional: feature names, as offsets and UTF-8 text
 
 A block is a Zarr group of its own, so its chunks belong to it alone, its size can follow the nonzeros, and a worker
@@ -19,6 +20,7 @@ needs nothing but the block's folder and its manifest entry.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,16 +28,21 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import DamagedStore
-from gdm_dask.store.arrays import ArrayEntry, read_array, read_ranges, write_array
+from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_ranges, write_array
 from gdm_dask.store.block import Block
 from gdm_dask.store.folder import Folder
 
 FORMAT = "gdm_dask feature store"
 FORMAT_VERSION = 1
 ROOT = "zarr.json"
+#: All that can lie in a store's folder.
+ROOT_NAMES = frozenset({ROOT, "labels", "sample_ids", "blocks"})
 
 #: Decoded bytes of a block: a quarter of a second of work or less, and a small part of any worker's memory.
 BLOCK_BYTES = 64 << 20
+
+#: Pointers within a block are uint32, and blosc takes chunks below 2 GiB (a dense row is never cut).
+MAX_BLOCK_BYTES = 2**31 - 64
 
 
 @dataclass(frozen=True)
@@ -130,37 +137,57 @@ def block_path(number: int) -> str:
     return f"blocks/{number:05d}"
 
 
-def _group_metadata() -> bytes:
-    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
+def write_group(folder: Folder, path: str) -> None:
+    """Write the ``zarr.json`` that makes a folder a Zarr group."""
+    document = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+    folder.write(f"{path}/{ROOT}", json.dumps(document).encode())
+
+
+def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[str, ArrayEntry]:
+    """Write strings as a group of two arrays; returns their manifest entries, by name below `path`."""
+    write_group(folder, path)
+    return {key: write_array(folder, f"{path}/{key}", array, codec) for key, array in pack_text(texts).items()}
 
 
 def write_block(folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None) -> BlockEntry:
-    """Write a block's arrays and return its manifest entry."""
+    """Write a block's arrays, each read back and compared, and return its manifest entry."""
     path = block_path(number)
+    write_group(folder, path)
     parts = {"means": block.means, "norms": block.norms}
     if block.indptr is not None and block.indices is not None:
         parts |= {"indptr": block.indptr, "indices": block.indices}
+    else:
+        parts["counts"] = block.counts().astype(np.uint32)
     if block.values is not None:
         parts["values"] = block.values
-    if names is not None:
-        parts |= {f"names/{key}": array for key, array in pack_text(names).items()}
-        folder.write(f"{path}/names/zarr.json", _group_metadata())
-    folder.write(f"{path}/zarr.json", _group_metadata())
-    if number == 0:
-        folder.write("blocks/zarr.json", _group_metadata())
     arrays = {name: write_array(folder, f"{path}/{name}", array, codec) for name, array in sorted(parts.items())}
+    if names is not None:
+        text = write_text(folder, f"{path}/names", names, codec)
+        arrays |= {f"names/{key}": entry for key, entry in text.items()}
     return BlockEntry(block.start, block.stop, int(block.counts().sum()), arrays)
 
 
 def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> Block:
     """Read and check a whole block."""
-    names = ("values", "means", "norms", "indptr", "indices")
-    arrays = {
+    found = {
         name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name])
-        for name in names
+        for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }
-    return Block(entry.start, entry.stop, n_samples, arrays.pop("values", None), **arrays)
+    return Block(
+        entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
+        found.get("indptr"), found.get("indices"), found.get("counts"),
+    )  # fmt: skip
+
+
+def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> Block:
+    """Read all that belongs to a block, names and metadata too; raises `DamagedStore` at the first fault."""
+    for name, array in entry.arrays.items():
+        path = f"{block_path(number)}/{name}"
+        check_metadata(folder, path, array)
+        if name.startswith("names/"):
+            read_array(folder, path, array)
+    return read_block(folder, number, entry, n_samples)
 
 
 def pack_text(texts: list[str]) -> dict[str, np.ndarray]:
@@ -182,7 +209,7 @@ def unpack_text(offsets: np.ndarray, text: np.ndarray) -> list[str]:
     """
     data = text.tobytes()
     bounds = offsets.tolist()
-    return [data[a:b].decode("utf-8", "surrogatepass") for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [data[a:b].decode("utf-8", "surrogatepass") for a, b in itertools.pairwise(bounds)]
 
 
 def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: int, local: np.ndarray) -> Block:
@@ -199,7 +226,8 @@ def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: i
 
     means, norms = whole("means")[local], whole("norms")[local]
     if "indptr" not in entry.arrays:
-        return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms)
+        counts = whole("counts")[local]
+        return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms, nonzeros=counts)
     pointers = whole("indptr").astype(np.int64)
     starts, stops = pointers[local], pointers[local + 1]
     indptr = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.uint32)

@@ -1,0 +1,128 @@
+"""Blocks from the slices that all runs hold of them: the second half of the out-of-core transposition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.runs import Run
+from gdm_dask.ingestion.sorting import add_counts, append_run, rows_increase, sort_rows, work_space
+from gdm_dask.moments import dense_moments, sparse_moments
+from gdm_dask.store.block import Block
+from gdm_dask.values import dtype_of
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Where a block lies in every run.
+
+    Attributes
+    ----------
+    features : ndarray of shape (n_runs, 2), int64
+        First and last place in the run's list of features.
+    nonzeros : ndarray of shape (n_runs, 2), int64
+        First and last place in the run's nonzeros.
+    """
+
+    features: np.ndarray
+    nonzeros: np.ndarray
+
+
+def feature_counts(runs: list[Run], n_features: int) -> np.ndarray:
+    """Nonzeros of each feature over all sparse runs, uint32 (a feature has fewer than 2**32 samples)."""
+    counts = np.zeros(n_features, np.uint32)
+    for run in runs:
+        add_counts(_read(run, "features"), _read(run, "pointers"), counts)
+    return counts
+
+
+def find_slices(runs: list[Run], bounds: list[int]) -> list[Slices]:
+    """Where the blocks with these bounds lie in the runs."""
+    places = np.empty((len(runs), len(bounds)), np.int64)
+    pointers = np.empty_like(places)
+    for number, run in enumerate(runs):
+        places[number] = np.searchsorted(_read(run, "features"), bounds)
+        pointers[number] = _read(run, "pointers")[places[number]]
+    return [Slices(places[:, k : k + 2].copy(), pointers[:, k : k + 2].copy()) for k in range(len(bounds) - 1)]
+
+
+def _read(run: Run, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Part of a run's array, in work space of this thread."""
+    array = run.arrays[name]
+    length = (array.shape[0] if stop is None else stop) - start
+    return run.read(name, start, stop, work_space(f"run {name}", length, np.dtype(array.dtype)))
+
+
+def assemble_sparse(
+    runs: list[Run], slices: Slices, first_samples: list[int], n_samples: int, start: int, counts: np.ndarray,
+    value_type: str,
+) -> Block:  # fmt: skip
+    """Features `start` to ``start + len(counts)`` of all runs as a block.
+
+    Parameters
+    ----------
+    runs : list of Run
+        In the order of their samples.
+    slices : Slices
+        Where the block lies in them.
+    first_samples : list of int
+        Number of each run's first sample.
+    n_samples : int
+        Samples in all.
+    start : int
+        First feature of the block.
+    counts : ndarray of uint32
+        Nonzeros of each feature of the block.
+    value_type : str
+        Of the store.
+    """
+    indptr = np.zeros(len(counts) + 1, np.uint32)
+    np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
+    indices = np.empty(indptr[-1], np.uint32)
+    values = np.empty(0 if value_type == "one" else indptr[-1], dtype_of(value_type))
+    cursors = indptr[:-1].copy()
+    for number, run in enumerate(runs):
+        (low, high), (begin, end) = slices.features[number], slices.nonzeros[number]
+        if low == high:
+            continue
+        if value_type == "one" or "values" not in run.arrays:
+            part = values[:0]  # the kernel takes none as ones
+        else:
+            part = _read(run, "values", begin, end).astype(values.dtype, copy=False)
+        append_run(
+            _read(run, "features", low, high), _read(run, "pointers", low, high + 1),
+            _read(run, "samples", begin, end), part, np.uint32(start), np.uint32(first_samples[number]), cursors,
+            indices, values,
+        )  # fmt: skip
+    if not rows_increase(indptr, indices):  # loose entries come in any order
+        twice = sort_rows(indptr, indices, values)
+        if twice >= 0:
+            raise BadInput(
+                f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first"
+            )
+    means, norms = sparse_moments(indptr, None if value_type == "one" else values, n_samples)
+    check_moments(means, norms, start)
+    stop = start + len(counts)
+    return Block(start, stop, n_samples, None if value_type == "one" else values, means, norms, indptr, indices)
+
+
+def assemble_dense(runs: list[Run], n_samples: int, start: int, stop: int, value_type: str) -> Block:
+    """Features `start` to `stop` of dense runs as a dense block."""
+    values = np.empty((stop - start, n_samples), dtype_of(value_type))
+    position = 0
+    for run in runs:
+        values[:, position : position + run.n_samples] = run.read("values", start, stop)
+        position += run.n_samples
+    means, norms = dense_moments(values)
+    check_moments(means, norms, start)
+    nonzeros = np.array([np.count_nonzero(row) for row in values], np.uint32)
+    return Block(start, stop, n_samples, values, means, norms, nonzeros=nonzeros)
+
+
+def check_moments(means: np.ndarray, norms: np.ndarray, start: int) -> None:
+    """Refuse a feature whose values are so large that its mean or norm is beyond float64."""
+    wrong = np.flatnonzero(~(np.isfinite(means) & np.isfinite(norms)))
+    if len(wrong):
+        raise BadInput(f"feature {start + wrong[0]} has values so large that its norm is infinite: scale them first")

@@ -1,0 +1,151 @@
+"""Reading files of lines, local or remote, plain or compressed: byte ranges and streams of whole lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import fsspec
+import numpy as np
+from fsspec.implementations.local import LocalFileSystem
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.sorting import work_space
+from gdm_dask.resources import format_bytes
+
+COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+#: Read behind a byte range at first, to find the end of its last line.
+_OVERHANG = 64 << 10
+_PIECE = 1 << 20
+
+
+def open_file(path: str) -> IO[bytes]:
+    """A file for reading bytes, local or remote; a clear error where that cannot be."""
+    try:
+        fs, name = fsspec.core.url_to_fs(path)
+        return open(name, "rb", buffering=0) if isinstance(fs, LocalFileSystem) else fs.open(name, "rb")
+    except (OSError, ImportError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def file_info(path: str) -> dict[str, Any]:
+    """Size and time of a file that can be read."""
+    try:
+        fs, name = fsspec.core.url_to_fs(path)
+        info = fs.info(name)
+    except (OSError, ImportError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if info["type"] != "file":
+        raise BadInput(f"{path}: this is a folder, not a file that can be ingested")
+    open_file(path).close()
+    return {"size": int(info["size"]), "changed": str(info.get("mtime") or info.get("ETag"))}
+
+
+def compression_of(path: str) -> str | None:
+    """The compression suffix of a file name, or None."""
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix if suffix in COMPRESSIONS else None
+
+
+def read_lines(path: str, start: int, stop: int, longest_line: int) -> np.ndarray:
+    """The lines of a plain file that begin in ``[start, stop)``, as bytes in work space of this thread.
+
+    Parameters
+    ----------
+    longest_line : int
+        A last line that goes on for more bytes than this behind `stop` is refused.
+    """
+    origin = max(0, start - 1)  # a line begins at `start` if the byte before ends one
+    with open_file(path) as file:
+        file.seek(origin)
+        wanted = stop - origin + _OVERHANG
+        buffer = _fill(file, work_space("text", wanted, np.uint8))
+        first = 0 if start == 0 else _behind_newline(buffer, 0)
+        if first is None or origin + first >= stop:
+            return buffer[:0]
+        last = _behind_newline(buffer, stop - 1 - origin)
+        while last is None:
+            if len(buffer) < wanted:  # the end of the file, without a newline
+                return buffer[first:]
+            if wanted > stop - origin + longest_line:
+                raise BadInput(
+                    f"{path}, line {count_lines(path, origin + first) + 1}: the line goes on for more than "
+                    f"{format_bytes(longest_line)}: is this svmlight text? Else raise --memory-limit."
+                )
+            wanted += _PIECE
+            buffer = np.concatenate([buffer, _fill(file, np.empty(_PIECE, np.uint8))])
+            last = _behind_newline(buffer, stop - 1 - origin)
+    return buffer[first:last]
+
+
+def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:
+    """Fill the buffer as far as the file goes; returns the filled part."""
+    target = memoryview(buffer)  # type: ignore[arg-type]
+    while len(target):
+        count = file.readinto(target)  # type: ignore[attr-defined]
+        if not count:
+            break
+        target = target[count:]
+    return buffer[: len(buffer) - len(target)]
+
+
+def _behind_newline(buffer: np.ndarray, start: int) -> int | None:
+    """Place behind the first newline at `start` or later, or None."""
+    while start < len(buffer):
+        place = buffer[start : start + _OVERHANG].tobytes().find(b"\n")
+        if place >= 0:
+            return start + place + 1
+        start += _OVERHANG
+    return None
+
+
+def count_lines(path: str, start: int) -> int:
+    """Lines that begin before the first one that begins at `start` or later."""
+    count, position, last = 0, 0, b"\n"
+    with open_file(path) as file:
+        while position < start and (part := file.read(min(_PIECE, start - position))):
+            count += part.count(b"\n")
+            position += len(part)
+            last = part[-1:]
+    return count if last == b"\n" else count + 1
+
+
+def unpacked_lines(path: str, run_bytes: int) -> Iterator[bytes]:
+    """Whole lines of a compressed file, about `run_bytes` at a time."""
+    suffix = compression_of(path)
+    assert suffix is not None
+    done, lines, rest = 0, 0, b""
+    with open_file(path) as raw:
+        while True:
+            try:
+                if done == 0:
+                    file = COMPRESSIONS[suffix](raw)
+                part = file.read(run_bytes)
+            except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+                raise BadInput(
+                    f"{path}: the compressed data is damaged or cut off after {done:,} unpacked bytes, in line "
+                    f"{lines + 1} ({error}). Fetch the file again."
+                ) from error
+            if not part:
+                break
+            done += len(part)
+            end = part.rfind(b"\n") + 1
+            if end:
+                yield rest + part[:end]
+                rest = part[end:]
+            else:
+                rest += part
+            lines += part.count(b"\n")
+            if len(rest) > 2 * run_bytes:
+                raise BadInput(
+                    f"{path}, line {lines + 1}: the line goes on for more than {format_bytes(len(rest))}: "
+                    "is this svmlight text? Else raise --memory-limit."
+                )
+    if rest:
+        yield rest

@@ -1,0 +1,138 @@
+"""Matrix Market files as sources (samples x features): parsed by scipy, byte range by byte range."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.files import compression_of, count_lines, file_info, read_lines, unpacked_lines
+from gdm_dask.ingestion.plan import byte_ranges
+from gdm_dask.ingestion.slab import Slab
+from gdm_dask.ingestion.slabs import loose_slab
+from gdm_dask.ingestion.source import Source, as_labels
+
+_HEADER_BYTES = 1 << 16
+_BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\r]*\n")
+
+
+@dataclass(frozen=True)
+class _Header:
+    field: str
+    n_samples: int
+    n_features: int
+    n_entries: int
+    n_bytes: int
+    n_lines: int
+
+
+def matrix_market_source(path: str, y: Any) -> Source:
+    """A Matrix Market coordinate file (``.mtx``, ``.mtx.gz``, ...), samples x features."""
+    info = file_info(path)
+    header = _read_header(path)
+
+    def jobs(run_bytes: int) -> list[Any]:
+        size = info["size"]
+        if compression_of(path):
+            return [MarketEntries(path, header.n_bytes, size, run_bytes, header)]
+        return [
+            MarketEntries(path, header.n_bytes + start, header.n_bytes + stop, run_bytes, header)
+            for start, stop in byte_ranges(size - header.n_bytes, run_bytes)
+        ]
+
+    return Source(
+        "sparse", jobs, info["size"], {"format": "matrix market", "files": [path]}, {"files": [info]},
+        n_samples=header.n_samples, n_features=header.n_features, n_entries=header.n_entries,
+        labels=as_labels(y, header.n_samples, path), scratch_factor=6 if compression_of(path) else 1,
+    )  # fmt: skip
+
+
+def _read_header(path: str) -> _Header:
+    if compression_of(path):
+        first = next(unpacked_lines(path, _HEADER_BYTES), b"")
+    else:
+        first = read_lines(path, 0, _HEADER_BYTES, _HEADER_BYTES).tobytes()
+    lines = io.BytesIO(first)
+    banner = lines.readline().decode("latin-1").lower().split()
+    if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
+        raise BadInput(f"{path}, line 1: not a Matrix Market file")
+    _, _, layout, field, symmetry = banner
+    if layout != "coordinate" or field not in ("real", "integer", "pattern") or symmetry != "general":
+        raise BadInput(
+            f"{path}, line 1: only 'coordinate real|integer|pattern general' can be read, not "
+            f"{' '.join(banner[2:])!r}. Write it so with scipy.io.mmwrite(..., symmetry='general')."
+        )
+    line, number = lines.readline(), 2
+    while line.startswith(b"%") or (line and not line.strip()):
+        line, number = lines.readline(), number + 1
+    try:
+        n_samples, n_features, n_entries = (int(word) for word in line.split())
+    except ValueError:
+        raise BadInput(f"{path}, line {number}: the sizes (rows columns entries) are missing") from None
+    return _Header(field, n_samples, n_features, n_entries, lines.tell(), number)
+
+
+@dataclass(frozen=True)
+class MarketEntries:
+    """Entries of a Matrix Market file: a byte range of a plain one, or all of a compressed one."""
+
+    path: str
+    start: int
+    stop: int
+    run_bytes: int
+    header: _Header
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of source."""
+        return self.stop - self.start
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """One slab of a plain file, several of a compressed one."""
+        if not compression_of(self.path):
+            yield self._load_range
+            return
+        skip, line = self.start, self.header.n_lines
+        for buffer in unpacked_lines(self.path, self.run_bytes):
+            entries = buffer[skip:]
+            yield partial(self._parse, entries, partial(int, line))
+            line += entries.count(b"\n")
+            skip = 0
+
+    def _load_range(self) -> Slab:
+        buffer = read_lines(self.path, self.start, self.stop, self.run_bytes)
+        return self._parse(buffer.tobytes(), partial(count_lines, self.path, self.start))
+
+    def _parse(self, buffer: bytes, lines_before: Callable[[], int]) -> Slab:
+        from scipy.io import mmread
+
+        if buffer and not buffer.endswith(b"\n"):
+            buffer += b"\n"
+        count = buffer.count(b"\n")
+        if _BLANK_LINE.search(buffer):
+            count = sum(1 for line in buffer.splitlines() if line.strip())
+        # As real numbers: as integers, scipy would cut 2.5 to 2.
+        field = "pattern" if self.header.field == "pattern" else "real"
+        sizes = f"{self.header.n_samples} {self.header.n_features} {count}"
+        text = f"%%MatrixMarket matrix coordinate {field} general\n{sizes}\n".encode()
+        try:
+            entries = mmread(io.BytesIO(text + buffer), spmatrix=False)
+        except (ValueError, OverflowError) as error:
+            raise self._bad_line(str(error), buffer, lines_before) from None
+        samples, features = entries.coords
+        return loose_slab(features, samples, np.asarray(entries.data, np.float64), len(entries.data))
+
+    def _bad_line(self, problem: str, buffer: bytes, lines_before: Callable[[], int]) -> BadInput:
+        """The error that scipy found in our piece of the file, at its place in the whole."""
+        found = re.match(r"Line (\d+): (.*)", problem)
+        if found is None:
+            return BadInput(f"{self.path}: an entry cannot be read: {problem}")
+        number = int(found[1]) - 3  # the two lines that we put before
+        text = buffer.split(b"\n", number + 1)[number][:60].decode("latin-1")
+        return BadInput(f"{self.path}, line {lines_before() + number + 1}: {found[2].rstrip('.')} (in: {text!r})")

@@ -1,0 +1,148 @@
+"""First step of an ingest: every job reads its part of the source and leaves runs, sorted by feature, on disk."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gdm_dask.engine import Engine
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.labels import encode, find_classes
+from gdm_dask.ingestion.options import MAX_COUNT, IngestOptions
+from gdm_dask.ingestion.runs import Run, finished_run, write_run
+from gdm_dask.ingestion.source import Job, Source
+from gdm_dask.ingestion.workspace import Workspace
+from gdm_dask.progress import report
+from gdm_dask.resources import format_bytes
+from gdm_dask.values import widest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The runs of the whole source, and what they add up to.
+
+    Attributes
+    ----------
+    runs : list of Run
+        In the order of their samples.
+    first_samples : list of int
+        Number of each run's first sample.
+    labels : ndarray of shape (n_samples,), int8
+        -1 or +1.
+    classes : list
+        What became -1 and what became +1.
+    """
+
+    kind: str
+    runs: list[Run]
+    first_samples: list[int]
+    n_samples: int
+    n_features: int
+    value_type: str
+    labels: np.ndarray
+    classes: list
+
+    @property
+    def nnz(self) -> int:
+        """Nonzeros."""
+        return sum(run.nnz for run in self.runs)
+
+    @property
+    def skipped(self) -> int:
+        """Malformed lines that were left out."""
+        return sum(run.skipped for run in self.runs)
+
+    @property
+    def unseen(self) -> int:
+        """Nonzeros that were left out because their feature is beyond the known ones."""
+        return sum(run.unseen for run in self.runs)
+
+
+def announce_scratch(source: Source, workspace: Workspace) -> None:
+    """Say how much scratch space is needed before any is used."""
+    free = shutil.disk_usage(workspace.runs).free
+    if source.nbytes is None:
+        logger.info("scratch files in %s (%s free), removed at the end", workspace.runs, format_bytes(free))
+        return
+    needed = source.scratch_factor * source.nbytes
+    logger.info(
+        "scratch files: up to about %s in %s (%s free), removed at the end",
+        format_bytes(needed), workspace.runs, format_bytes(free),
+    )  # fmt: skip
+    if needed > free:
+        logger.warning("the scratch files may not fit: choose a larger disk with --scratch")
+
+
+def make_runs(
+    source: Source, workspace: Workspace, engine: Engine, run_bytes: int, options: IngestOptions
+) -> tuple[list[Run], int]:
+    """All runs, in order, and how many of them an earlier attempt had made."""
+    jobs = list(enumerate(source.jobs(run_bytes)))
+    task = partial(partition_job, folder=workspace.runs, options=options)
+    with report("partition", source.nbytes) as progress:
+
+        def on_done(result: tuple[list[Run], int, int]) -> None:
+            progress(result[2])
+
+        if source.in_memory and not engine.shares_memory:
+            with Engine("threads") as local:
+                results = local.map(task, jobs, on_done=on_done)
+        else:
+            results = engine.map(task, jobs, on_done=on_done)
+    kept = sum(kept for _, kept, _ in results)
+    if kept:
+        logger.info("%d finished runs of an earlier attempt were kept", kept)
+    return [run for runs, _, _ in results for run in runs], kept
+
+
+def partition_job(numbered: tuple[int, Job], folder: Path, options: IngestOptions) -> tuple[list[Run], int, int]:
+    """Read one job and leave its runs; those that are there already are kept. Returns (runs, kept, bytes read)."""
+    number, job = numbered
+    runs, kept = [], 0
+    for sequence, load in enumerate(job.slabs()):
+        path = folder / f"{number:06d}-{sequence:06d}"
+        run = finished_run(path)
+        if run is not None:
+            kept += 1
+        else:
+            slab = load()
+            if options.n_features is not None:
+                slab = slab.within(options.n_features)
+            run = write_run(path, slab, options.value_limit)
+        runs.append(run)
+    return runs, kept, job.nbytes
+
+
+def summarise(runs: list[Run], source: Source, options: IngestOptions, classes: list | None) -> Partition:
+    """What the runs add up to; the checks that need all of them."""
+    where = source.where
+    n_samples = source.n_samples if source.n_samples is not None else sum(run.n_samples for run in runs)
+    n_features = options.n_features or source.n_features or max((run.n_features for run in runs), default=0)
+    entries = sum(run.entries for run in runs)
+    if source.n_entries is not None and entries != source.n_entries:
+        raise BadInput(
+            f"{where}: {entries:,} entries, but the file says it has {source.n_entries:,}. Fetch or write it again."
+        )
+    if n_samples == 0:
+        raise BadInput(f"{where}: there are no samples in it")
+    if n_features == 0:
+        raise BadInput(f"{where}: there are no features in it")
+    if n_samples > MAX_COUNT:
+        raise BadInput(f"{where}: {n_samples} samples are more than a store can hold ({MAX_COUNT})")
+    labels = source.labels
+    if labels is None:
+        labels = np.concatenate([run.read("labels") for run in runs])
+    if classes is None:
+        classes = find_classes(labels, where)
+    first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])
+    return Partition(
+        source.kind, runs, [int(first) for first in first_samples[:-1]], n_samples, n_features,
+        widest([run.value_type for run in runs]), encode(labels, classes, where), classes,
+    )  # fmt: skip
