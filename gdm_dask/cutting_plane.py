@@ -210,7 +210,7 @@ def step(machine: Machine, passes: Passes, settings: Settings) -> Iteration | No
         cut = _cut_off(cut, settings.n_supports - len(machine.spoken.features))
     clock = time.perf_counter()
     _add_cut(machine, cut)
-    machine.solution = machine.master.solve(_master_tol(machine.gap))
+    machine.solution = machine.master.solve(_master_tol(machine.gap, settings.tol))
     seconds["master"] = time.perf_counter() - clock
     machine.lower_bounds.append(max([machine.solution.lower, *machine.lower_bounds[-1:]]))
     machine.upper_bounds.append(upper)
@@ -270,14 +270,23 @@ def _cut_off(cut: Cut, n_new: int) -> Cut:
 
 
 def _add_cut(machine: Machine, cut: Cut) -> None:
-    spoken, master = machine.spoken, machine.master
     if cut.new_rows is not None:
-        spoken.add(cut.new, cut.new_rows)
-    position = {feature: k for k, feature in enumerate(spoken.features)}
-    features = np.array([position[feature] for feature in cut.features])
+        machine.spoken.add(cut.new, cut.new_rows)
+    position = {feature: k for k, feature in enumerate(machine.spoken.features)}
     rows, means, norms = _master_rows(cut.new_rows, len(machine.master.y))
-    master.add_cut(features, rows, means, norms)
+    machine.master.add_cut(np.array([position[feature] for feature in cut.features]), rows, means, norms)
     machine.cuts.append(cut.features)
+
+
+def restore_cuts(machine: Machine, cuts: list[list[int]], supports: list[int], passes: Passes) -> None:
+    """Give a new machine cuts that were found before; the rows of their features are read again."""
+    rows = passes.rows(np.array(supports))
+    place = {feature: k for k, feature in enumerate(supports)}
+    for features in cuts:
+        known = set(machine.spoken.features)
+        new = sorted((feature for feature in features if feature not in known), key=place.__getitem__)
+        new_rows = rows.rows(np.array([place[feature] for feature in new])) if new else None
+        _add_cut(machine, Cut(features, new, new_rows, value=0.0, bound=0.0, n_examined=0))
 
 
 def _master_rows(rows: Block | None, n_samples: int) -> tuple:
@@ -286,6 +295,9 @@ def _master_rows(rows: Block | None, n_samples: int) -> tuple:
     return (rows.to_scipy() if rows.is_sparse else rows.values), rows.means, rows.norms
 
 
-def _master_tol(gap: float) -> float:
-    """Accuracy for the next master problem: a small part of the gap that is left."""
-    return float(np.clip(1e-2 * gap, MASTER_TOL, 1e-4))
+def _master_tol(gap: float, tol: float) -> float:
+    """Accuracy for the next master problem: a small part of the gap that is left, and of the one that is wanted.
+
+    A cut that repeats proves a gap no better than the master's own.
+    """
+    return float(np.clip(min(1e-2 * gap, 0.1 * tol), MASTER_TOL, 1e-4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.engine import Engine
-from gdm_dask.errors import BadInput
+from gdm_dask import worker
+from gdm_dask.engine import Engine, active_client
 from gdm_dask.ingestion import ingest
+from gdm_dask.memory_plan import plan_fit
 from gdm_dask.passes import Passes
 from gdm_dask.resources import default_memory_limit, parse_bytes
 from gdm_dask.store import FeatureStore, open_store
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.worker import StoreHandle
 
-#: Part of the memory limit that decoded blocks may take; the rest is for the work on them.
-CACHE_PART = 0.5
+logger = logging.getLogger(__name__)
+
+#: Decoded bytes of a store from which processes are worth their start-up.
+PROCESSES_FROM = 1 << 30
 
 
 @dataclass
@@ -47,29 +51,50 @@ def is_dask(X: Any) -> bool:
     return hasattr(X, "dask") and hasattr(X, "compute")
 
 
+def default_scheduler(X: Any) -> Any:
+    """The active Client if there is one; processes for large stores; threads for what is small or in memory.
+
+    The kernels release the GIL, so threads are as fast as processes, but processes keep the driver's own work apart and
+    are worth their start-up on data that takes longer than that.
+    """
+    client = active_client()
+    if client is not None:
+        return client
+    return "processes" if isinstance(X, FeatureStore) and X.nbytes > PROCESSES_FROM else "threads"
+
+
 @contextmanager
-def open_data(X: Any, engine: Engine, memory_limit: int | str | None) -> Iterator[Data]:
+def open_data(X: Any, engine: Engine, memory_limit: int | str | None, n_supports: int) -> Iterator[Data]:
     """Blocks of a store, or of a matrix (samples x features) that was checked before.
 
     A matrix in memory stays there when the engine runs in this process. For other engines, and for Dask collections,
     it is ingested into a temporary store first.
+
+    Parameters
+    ----------
+    X : FeatureStore, ndarray, sparse matrix or Dask collection
+    engine : Engine
+    memory_limit : int, str or None
+    n_supports : int
+        Supports that the fit may come to hold, for the memory plan.
     """
-    limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)
-    if isinstance(X, FeatureStore):
-        yield _store_data(X, engine, limit)
-    elif engine.shares_memory and not is_dask(X):
+    if engine.shares_memory and not isinstance(X, FeatureStore) and not is_dask(X):
         memory = MemoryStore(X)
         yield Data(Passes(memory, memory.sizes, engine), memory.shape)
-    else:
-        with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
+        return
+    limit = parse_bytes(memory_limit) if memory_limit is not None else engine.memory_limit or default_memory_limit()
+    with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
+        if not isinstance(X, FeatureStore):
             labels = np.arange(X.shape[0]) % 2  # the store's labels are not used
-            store = ingest(X, os.path.join(folder, "data.zarr"), labels, memory_limit=limit)
-            yield _store_data(store, engine, limit)
-
-
-def _store_data(store: FeatureStore, engine: Engine, limit: int) -> Data:
-    if store.shape[0] == 0:
-        raise BadInput(f"{store.url}: the store has no features")
-    n_processes = 1 if engine.shares_memory else engine.n_workers
-    handle = StoreHandle(store, int(CACHE_PART * limit / n_processes))
-    return Data(Passes(handle, [entry.nbytes for entry in store.manifest.blocks], engine), store.shape)
+            X = ingest(X, os.path.join(folder, "data.zarr"), labels, memory_limit=limit)
+        sizes = [entry.nbytes for entry in X.manifest.blocks]
+        n_processes = 0 if engine.shares_memory else engine.n_workers
+        plan = plan_fit(sizes, X.shape[1], n_supports, engine.n_workers, n_processes, limit)
+        logger.info("engine: %s", engine.description)
+        logger.info("plan: %s", plan)
+        handle = StoreHandle(X, plan.cache_bytes)
+        try:
+            yield Data(Passes(handle, sizes, engine), X.shape)
+        finally:
+            if engine.shares_memory:
+                worker.cache.clear()

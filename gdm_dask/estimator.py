@@ -7,24 +7,29 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from crc32c import crc32c
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gdm_dask import model_files
+from gdm_dask.checkpoint import Checkpoint
 from gdm_dask.correlation import block_redundancy_rate, correlation_limit
 from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
-from gdm_dask.data import Data, as_store, is_dask, is_store, open_data
+from gdm_dask.data import Data, as_store, default_scheduler, is_dask, is_store, open_data
 from gdm_dask.engine import Engine
 from gdm_dask.errors import BadInput
 from gdm_dask.groups import Pairs
 from gdm_dask.matching import METHODS
+from gdm_dask.passes import Passes
 from gdm_dask.refit import refit
 from gdm_dask.store import Block, FeatureStore
 
@@ -145,7 +150,13 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self.memory_limit = memory_limit
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, callback: Callable[[Iteration], None] | None = None) -> GroupDiscoveryMachine:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        callback: Callable[[Iteration], None] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> GroupDiscoveryMachine:
         """Select supports and find their groups.
 
         Parameters
@@ -156,6 +167,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             Two classes. A store brings its own labels; given ones take their place.
         callback : callable, optional
             Gets an `Iteration` after each cut.
+        checkpoint : path, optional
+            A file that holds the state after each cut. A fit of the same store with the same parameters goes on from
+            it and ends with the same machine, to the bit.
 
         Returns
         -------
@@ -164,10 +178,15 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         began = time.perf_counter()
         self._check_parameters()
         X, labels = self._check_input(X, y)
-        with Engine(self.scheduler or "threads") as engine, open_data(X, engine, self.memory_limit) as data:
-            settings = self._settings(data.shape[0])
-            machine = new_machine(labels, settings)
-            run_cutting_plane(machine, data.passes, settings, self._reporter(callback))
+        settings = self._settings(self.n_features_in_)
+        saved = None if checkpoint is None else Checkpoint(Path(checkpoint), self._job(X, labels, settings))
+        expected = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
+        with (
+            Engine(self.scheduler or default_scheduler(X)) as engine,
+            open_data(X, engine, self.memory_limit, expected) as data,
+        ):
+            machine = self._start(saved, labels, settings, data.passes)
+            run_cutting_plane(machine, data.passes, settings, self._reporter(callback, saved))
             self._take(machine, data, labels)
         self.names_ = self._find_names(X)
         self.timings_["total"] = time.perf_counter() - began
@@ -239,9 +258,24 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             max_cuts = MAX_CUTS if k is None else sys.maxsize
         return Settings(float(self.C), float(self.tau), int(cut_size), max_cuts, float(self.tol), self.matching, k)
 
-    def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Machine], None]:
+    def _job(self, X: Any, labels: np.ndarray, settings: Settings) -> dict[str, Any]:
+        """What a checkpoint is of: it can go on only with the same."""
+        if not isinstance(X, FeatureStore):
+            raise BadInput("a checkpoint needs a store: ingest the data first")
+        return {"store": X.fingerprint, "labels": crc32c(labels.tobytes()), **asdict(settings)}
+
+    def _start(self, checkpoint: Checkpoint | None, labels: np.ndarray, settings: Settings, passes: Passes) -> Machine:
+        if checkpoint is not None and checkpoint.exists():
+            return checkpoint.load(labels, settings, passes)
+        return new_machine(labels, settings)
+
+    def _reporter(
+        self, callback: Callable[[Iteration], None] | None, checkpoint: Checkpoint | None
+    ) -> Callable[[Machine], None]:
         def report(machine: Machine) -> None:
             iteration = machine.iterations[-1]
+            if checkpoint is not None:
+                checkpoint.save(machine)
             if self.verbose:
                 print(iteration, file=sys.stderr, flush=True)
             if callback is not None:

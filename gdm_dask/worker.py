@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import OrderedDict
+import time
 from typing import Any
 
+from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.store import Block, open_store
 from gdm_dask.store.feature_store import FeatureStore
+
+logger = logging.getLogger(__name__)
+
+#: A block is read up to this often, with a pause in between that doubles.
+READ_ATTEMPTS = 3
+READ_PAUSE = 0.2
 
 
 class BlockCache:
@@ -18,7 +26,7 @@ class BlockCache:
     """
 
     def __init__(self) -> None:
-        self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
+        self._blocks: dict[tuple[str, int], Block] = {}
         self._lock = threading.Lock()
         self._nbytes = 0
 
@@ -28,9 +36,14 @@ class BlockCache:
             return self._blocks.get(key)
 
     def put(self, key: tuple[str, int], block: Block, limit: int) -> None:
-        """Hold a block if it fits below `limit` bytes."""
+        """Hold a block if it fits below `limit` bytes; blocks of other stores make room."""
         with self._lock:
-            if key not in self._blocks and self._nbytes + block.nbytes <= limit:
+            if key in self._blocks:
+                return
+            if self._nbytes + block.nbytes > limit:
+                for other in [held for held in self._blocks if held[0] != key[0]]:
+                    self._nbytes -= self._blocks.pop(other).nbytes
+            if self._nbytes + block.nbytes <= limit:
                 self._blocks[key] = block
                 self._nbytes += block.nbytes
 
@@ -64,9 +77,6 @@ class StoreHandle:
         with _stores_lock:
             _stores[self._url, self._fingerprint] = store
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__.copy()
-
     @property
     def store(self) -> FeatureStore:
         """The opened store."""
@@ -80,8 +90,6 @@ class StoreHandle:
             return _stores[key]
 
     def _changed(self) -> Exception:
-        from gdm_dask.errors import DamagedStore
-
         return DamagedStore(f"{self._url}: the store was replaced while it was in use. Start the fit again.")
 
     def block(self, number: int) -> tuple[Block, int]:
@@ -90,9 +98,26 @@ class StoreHandle:
         held = cache.get(key)
         if held is not None:
             return held, 0
-        block = self.store.load_block(number)
+        block = self._read(number)
         cache.put(key, block, self._cache_bytes)
         return block, block.nbytes
+
+    def _read(self, number: int) -> Block:
+        """Read a block; a fault that goes away when it is read again was not one of the store."""
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                return self.store.load_block(number)
+            except (OSError, DamagedStore) as error:
+                logger.warning("block %d of %s could not be read: %s", number, self._url, error)
+                if attempt == READ_ATTEMPTS - 1:
+                    if isinstance(error, DamagedStore):
+                        raise
+                    raise EngineError(
+                        f"{self._url}: block {number} cannot be read: {error}. See that all workers can reach the "
+                        "store, and go on with --resume."
+                    ) from error
+                time.sleep(READ_PAUSE * 2**attempt)
+        raise AssertionError("unreachable")
 
     def rows(self, features: Any) -> Block:
         """Some rows, from held blocks where possible."""

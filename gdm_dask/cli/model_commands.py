@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +19,10 @@ from gdm_dask.cli.store_commands import STORE
 from gdm_dask.errors import BadInput
 
 if TYPE_CHECKING:
+    from gdm_dask.cutting_plane import Iteration
     from gdm_dask.estimator import GroupDiscoveryMachine
+
+logger = logging.getLogger(__name__)
 
 RUN = typer.Argument(metavar="RUN", help="Folder of a finished fit.")
 
@@ -61,26 +65,37 @@ def fit(
         str | None, typer.Option(help="synchronous, threads, processes, or a Dask scheduler's address.")
     ] = None,
     memory_limit: Annotated[str | None, typer.Option(help="Memory for decoded blocks and the work on them.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished fit in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in the folder.")] = False,
 ) -> None:
     """Select support features of a store and find their groups.
 
     gdm fit train.zarr --run runs/first --n-features-to-select 100
     """
-    if (run / "model.json").exists() and not overwrite:
-        raise BadInput(f"{run} holds a fitted model: choose another folder, or pass --overwrite to replace it")
     if cut_size != "auto" and not cut_size.isdigit():
         raise BadInput(f"cut_size is 'auto' or a whole number from 1 on, not {cut_size!r}")
-    from gdm_dask.store.folder import write_whole
+    from gdm_dask.run_directory import RunDirectory
 
-    opened = gdm_dask.open_store(store)
     machine = gdm_dask.GroupDiscoveryMachine(
-        n_features_to_select, tau, C, "auto" if cut_size == "auto" else int(cut_size), max_cuts, tol, matching, groups,
-        scheduler, memory_limit, verbose=1,
-    ).fit(opened)  # fmt: skip
-    machine.save(run)
-    write_whole(run / "run.json", json.dumps({"store": opened.url, "fingerprint": opened.fingerprint}).encode())
+        n_features_to_select=n_features_to_select,
+        tau=tau,
+        C=C,
+        cut_size="auto" if cut_size == "auto" else int(cut_size),
+        max_cuts=max_cuts,
+        tol=tol,
+        matching=matching,
+        groups=groups,
+        scheduler=scheduler,
+        memory_limit=memory_limit,
+    )
+    opened = gdm_dask.open_store(store)
+    machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=log_iteration)
     summarise(machine, run)
+
+
+def log_iteration(iteration: Iteration) -> None:
+    """Log the line of a cut."""
+    logger.info("%s", iteration)
 
 
 def summarise(machine: GroupDiscoveryMachine, run: Path) -> None:

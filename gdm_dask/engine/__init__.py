@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,11 @@ class Engine:
         self.description = self._backend.description
 
     @property
+    def memory_limit(self) -> int | None:
+        """Memory of all workers together, where the scheduler knows it."""
+        return self._backend.memory_limit
+
+    @property
     def shares_memory(self) -> bool:
         """Whether tasks run in this process."""
         return self.name in ("synchronous", "threads")
@@ -87,6 +93,17 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def active_client() -> Any:
+    """The Client that is open in this process, or None."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
 
 
 def _open_backend(scheduler: Any, n_workers: int, security: Any) -> LocalBackend | ClusterBackend:

@@ -57,6 +57,12 @@ class ClusterBackend:
         if client.dashboard_link:
             self.description += f", dashboard {client.dashboard_link}"
 
+    @property
+    def memory_limit(self) -> int | None:
+        """Memory that the workers were given, all together; None where they have no limit."""
+        limits = [worker["memory_limit"] for worker in self._client.scheduler_info(n_workers=-1)["workers"].values()]
+        return sum(limits) if limits and all(limits) else None
+
     def _workers(self) -> list[str]:
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
@@ -202,9 +208,7 @@ class _Round:
 
     def _check_scheduler(self) -> None:
         if self._client.status != "running":
-            raise EngineError(
-                "the connection to the scheduler is lost. Start it again, and go on with --resume."
-            )
+            raise EngineError("the connection to the scheduler is lost. Start it again, and go on with --resume.")
 
     def forget(self) -> None:
         """Drop tasks that were submitted twice and whose answer is no longer needed."""

@@ -33,6 +33,8 @@ class LocalBackend:
     n_workers : int
     """
 
+    memory_limit: int | None = None
+
     def __init__(self, name: str, n_workers: int) -> None:
         self.name = name
         self.n_workers = 1 if name == "synchronous" else n_workers
