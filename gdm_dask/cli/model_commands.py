@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 import gdm_dask
+from gdm_dask.cli import options as opt
 from gdm_dask.cli.main import app, out
-from gdm_dask.cli.store_commands import STORE
 from gdm_dask.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,51 +45,37 @@ def show(facts: list[tuple[str, str]]) -> None:
 
 @app.command()
 def fit(
-    store: Annotated[str, STORE],
+    store: opt.Store,
     run: Annotated[Path, typer.Option(help="Folder for the result.")],
-    n_features_to_select: Annotated[
-        int | None, typer.Option("--n-features-to-select", "-k", help="Supports to select.")
-    ] = None,
-    tau: Annotated[
-        float, typer.Option(help="Features correlate from |rho| >= 1 - tau on; 0: no constraint (FGM).")
-    ] = 0.25,
-    C: Annotated[
-        float, typer.Option("--C", help="Trade-off between margin and errors, for unit-norm features.")
-    ] = 100.0,
-    cut_size: Annotated[str, typer.Option(help="Most features of a cut, or auto.")] = "auto",
-    max_cuts: Annotated[int | None, typer.Option(help="Most cuts.")] = None,
-    tol: Annotated[float, typer.Option(help="Relative gap between the bounds at which to stop.")] = 1e-3,
-    matching: Annotated[str, typer.Option(help="greedy or exact.")] = "greedy",
-    groups: Annotated[bool, typer.Option(help="Find the groups of the supports.")] = True,
-    scheduler: Annotated[
-        str | None, typer.Option(help="synchronous, threads, processes, or a Dask scheduler's address.")
-    ] = None,
-    memory_limit: Annotated[str | None, typer.Option(help="Memory for decoded blocks and the work on them.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished fit in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in the folder.")] = False,
+    n_features_to_select: opt.Supports = None,
+    tau: opt.Tau = 0.25,
+    C: opt.TradeOff = 100.0,
+    cut_size: opt.CutSize = "auto",
+    max_cuts: opt.MaxCuts = None,
+    tol: opt.Tolerance = 1e-3,
+    matching: opt.Matching = "greedy",
+    groups: opt.Groups = True,
+    scheduler: opt.Scheduler = None,
+    memory_limit: opt.MemoryLimit = None,
+    resume: opt.Resume = False,
+    overwrite: opt.Overwrite = False,
+    tls_ca: opt.TlsCa = None,
+    tls_cert: opt.TlsCert = None,
+    tls_key: opt.TlsKey = None,
 ) -> None:
     """Select support features of a store and find their groups.
 
     gdm fit train.zarr --run runs/first --n-features-to-select 100
     """
-    if cut_size != "auto" and not cut_size.isdigit():
-        raise BadInput(f"cut_size is 'auto' or a whole number from 1 on, not {cut_size!r}")
     from gdm_dask.run_directory import RunDirectory
 
-    machine = gdm_dask.GroupDiscoveryMachine(
-        n_features_to_select=n_features_to_select,
-        tau=tau,
-        C=C,
-        cut_size="auto" if cut_size == "auto" else int(cut_size),
-        max_cuts=max_cuts,
-        tol=tol,
-        matching=matching,
-        groups=groups,
-        scheduler=scheduler,
-        memory_limit=memory_limit,
+    parameters = opt.machine_parameters(
+        n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, memory_limit
     )
     opened = gdm_dask.open_store(store)
-    machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=log_iteration)
+    with opt.chosen_scheduler(scheduler, tls_ca, tls_cert, tls_key) as chosen:
+        machine = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, **parameters)
+        machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=log_iteration)
     summarise(machine, run)
 
 
@@ -118,7 +104,7 @@ def summarise(machine: GroupDiscoveryMachine, run: Path) -> None:
 @app.command()
 def predict(
     run: Annotated[Path, RUN],
-    store: Annotated[str, STORE],
+    store: opt.Store,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; standard output otherwise.")
     ] = None,
@@ -140,7 +126,7 @@ def predict(
 @app.command()
 def evaluate(
     run: Annotated[Path, RUN],
-    store: Annotated[str, STORE],
+    store: opt.Store,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Print accuracy, balanced accuracy, AUC, redundancy rate and sizes of a fitted machine on a store."""

@@ -98,13 +98,14 @@ class ClusterBackend:
         """Apply `function` to all items; item i prefers worker i modulo the number of workers."""
         round_ = _Round(self._client, function, items, common)
         results: dict[int, Any] = {}
-        while len(results) < len(items):
-            for position, result in round_.wait(self._workers):
-                if position not in results:
-                    results[position] = result
-                    if on_done is not None:
-                        on_done(result)
-        round_.forget()
+        with self._client.as_current():
+            while len(results) < len(items):
+                for position, result in round_.wait(self._workers):
+                    if position not in results:
+                        results[position] = result
+                        if on_done is not None:
+                            on_done(result)
+            round_.forget()
         return [results[position] for position in range(len(items))]
 
     def close(self) -> None:
@@ -179,7 +180,7 @@ class _Round:
             future = self._client.submit(
                 checked_call, gdm_dask.__version__, self._function, self._items[position], *self._arguments,
                 key=f"gdm-{self._tag}-{position}-{self._attempts[position]}", workers=where or None,
-                allow_other_workers=True, pure=False, retries=1,
+                allow_other_workers=True, pure=False,
             )  # fmt: skip
             self._futures[future] = position
 
@@ -230,22 +231,31 @@ def checked_call(version: str, function: Callable[..., Any], item: Any, *argumen
     return function(item, *arguments)
 
 
-def connect(scheduler: str, n_workers: int, security: Any = None) -> ClusterBackend:
-    """A backend for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
-    if scheduler == "local":
-        cluster = distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
-        )
-        client = distributed.Client(cluster)
-        return ClusterBackend(client, [client, cluster])
+def open_client(scheduler: str, security: Any = None) -> distributed.Client:
+    """A client of a running cluster, by the address of its scheduler or its scheduler file."""
+    options: dict[str, Any] = {"timeout": WAIT_FOR_WORKERS, "set_as_default": False}
+    if security is not None:
+        options["security"] = security
+    if scheduler.endswith(".json"):
+        options["scheduler_file"] = scheduler
+    else:
+        options["address"] = scheduler
     try:
-        if scheduler.endswith(".json"):
-            client = distributed.Client(scheduler_file=scheduler, timeout=WAIT_FOR_WORKERS, security=security)
-        else:
-            client = distributed.Client(scheduler, timeout=WAIT_FOR_WORKERS, security=security)
-    except (OSError, TimeoutError, RuntimeError, ValueError) as error:
+        return distributed.Client(**options)
+    except (OSError, TimeoutError, RuntimeError, ValueError, TypeError) as error:
         raise EngineError(
             f"no Dask scheduler answers at {scheduler}: {error}. Start one with 'dask scheduler', and check the "
             "address and the certificates."
         ) from error
-    return ClusterBackend(client, [client])
+
+
+def connect(scheduler: str, n_workers: int, security: Any = None) -> ClusterBackend:
+    """A backend for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
+    if scheduler != "local":
+        client = open_client(scheduler, security)
+        return ClusterBackend(client, [client])
+    cluster = distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
+    )
+    client = distributed.Client(cluster, set_as_default=False)
+    return ClusterBackend(client, [client, cluster])

@@ -1,0 +1,182 @@
+"""Jobs that run on the cluster: the driver itself is a task there, and whoever submitted it may leave.
+
+The cluster's scheduler keeps what is known of a job: the task, under the job's id as a published data set; its log, as
+events of that topic; and a wish to cancel it, as an event that is set.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import distributed
+
+import gdm_dask
+from gdm_dask.errors import BadInput, EngineError, GdmError
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "gdm-job-"
+#: Seconds in which a scheduler tells a new client of a task that has ended.
+NEWS = 2.0
+RESULT_FILES = ("model.json", "model.npz", "run.json")
+
+
+class Cancelled(GdmError):
+    """The job was cancelled."""
+
+
+def submit_fit(
+    client: distributed.Client, store: str, run: str | None, parameters: dict[str, Any], resume: bool, overwrite: bool
+) -> str:
+    """Hand a fit to the cluster and return its id.
+
+    Parameters
+    ----------
+    client : Client
+    store : str
+        Path or URL of the store, as the workers see it.
+    run : str, optional
+        Run directory, as the workers see it. It should lie on storage that all workers share: then a job whose worker
+        dies goes on from its checkpoint. By default a folder in the home directory of the worker.
+    parameters : dict
+        Of `GroupDiscoveryMachine`.
+    resume, overwrite : bool
+        As in `RunDirectory.fit`.
+    """
+    job = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    future = client.submit(
+        drive,
+        job,
+        gdm_dask.__version__,
+        store,
+        run,
+        parameters,
+        resume,
+        overwrite,
+        key=job,
+        pure=False,
+    )
+    client.publish_dataset(future, name=job)
+    return job
+
+
+def drive(
+    job: str, version: str, store: str, run: str | None, parameters: dict[str, Any], resume: bool, overwrite: bool
+) -> dict[str, bytes]:
+    """The job itself, on a worker: fit with the cluster that it runs on, and return the files of the result."""
+    from gdm_dask.cutting_plane import Iteration
+    from gdm_dask.run_directory import RunDirectory
+
+    if version != gdm_dask.__version__:
+        raise EngineError(f"the worker has gdm_dask {gdm_dask.__version__}, the submitter {version}. Install the same.")
+    worker = distributed.get_worker()
+    distributed.secede()  # this task waits for others: its place belongs to them
+    folder = RunDirectory(run or Path.home() / ".gdm" / "runs" / job)
+    stop = distributed.Event(f"{job}-cancel", client=distributed.get_client())
+
+    def note(text: str) -> None:
+        worker.log_event(job, {"text": text})
+
+    def on_cut(iteration: Iteration) -> None:
+        note(str(iteration))
+        if stop.is_set():
+            raise Cancelled(f"{job} was cancelled after cut {iteration.number}; its state is in {folder.path}")
+
+    note(f"started on {worker.address}, run directory {folder.path}")
+    # a job that was begun on a worker that died goes on where it was
+    begun_before = folder.checkpoint.exists() or folder.model.exists()
+    machine = gdm_dask.GroupDiscoveryMachine(scheduler=distributed.get_client(), **parameters)
+    again = resume or (begun_before and _is_ours(folder.path, job))
+    _claim(folder.path, job)
+    opened = gdm_dask.open_store(store)
+    machine = folder.fit(machine, opened, resume=again, overwrite=overwrite and not again, callback=on_cut)
+    note(f"finished: {len(machine.support_features_)} supports, gap {machine.gap_:.3g}")
+    return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
+
+
+def _claim(folder: Path, job: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (folder / "job.txt").write_text(job)
+
+
+def _is_ours(folder: Path, job: str) -> bool:
+    try:
+        return (folder / "job.txt").read_text() == job
+    except OSError:
+        return False
+
+
+def _future(client: distributed.Client, job: str) -> distributed.Future:
+    try:
+        return client.get_dataset(job)
+    except KeyError:
+        known = ", ".join(sorted(list_jobs(client))) or "none"
+        raise BadInput(f"the cluster knows no job {job!r} (known: {known})") from None
+
+
+def list_jobs(client: distributed.Client) -> list[str]:
+    """Ids of the jobs that the cluster knows, oldest first."""
+    return sorted(name for name in client.list_datasets() if str(name).startswith(PREFIX))
+
+
+def job_log(client: distributed.Client, job: str) -> list[tuple[float, str]]:
+    """(time, line) of a job's log."""
+    _future(client, job)
+    return [(stamp, event["text"]) for stamp, event in client.get_events(job) or []]
+
+
+def job_status(client: distributed.Client, job: str) -> dict[str, Any]:
+    """State of a job (waiting, running, finished, failed, cancelled), its last line, and its error if it has one."""
+    future = _future(client, job)
+    with client.as_current(), suppress(TimeoutError):
+        distributed.wait([future], timeout=NEWS)  # a fresh handle is "pending" until the scheduler has told
+    lines = job_log(client, job)
+    names = {"pending": "running" if lines else "waiting", "error": "failed"}
+    state = names.get(str(future.status), str(future.status))
+    error = None
+    if future.status == "error":
+        exception = future.exception(timeout=10)
+        error = str(exception)
+        if isinstance(exception, Cancelled):
+            state = "cancelled"
+    return {"job": job, "state": state, "last": lines[-1][1] if lines else "", "error": error}
+
+
+def cancel_job(client: distributed.Client, job: str) -> None:
+    """Ask a job to stop after its present cut; its checkpoint stays."""
+    _future(client, job)
+    distributed.Event(f"{job}-cancel", client=client).set()
+
+
+def wait_for_job(client: distributed.Client, job: str) -> None:
+    """Wait until a job ends; raises its error."""
+    try:
+        _future(client, job).result()
+    except GdmError:
+        raise
+    except Exception as error:
+        raise EngineError(
+            f"{job} failed: {type(error).__name__}: {error}. 'gdm logs' shows how far it came."
+        ) from error
+
+
+def fetch_job(client: distributed.Client, job: str, target: str | os.PathLike[str]) -> Path:
+    """Write the files of a finished job into a local folder."""
+    state = job_status(client, job)
+    if state["state"] != "finished":
+        reason = f": {state['error']}" if state["error"] else ""
+        raise BadInput(f"{job} is {state['state']}{reason}; there is no result to fetch")
+    folder = Path(target)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files = _future(client, job).result(timeout=60)
+    for name in RESULT_FILES:  # only names that are known: what the cluster sends cannot leave the folder
+        (folder / name).write_bytes(files[name])
+    json.loads((folder / "model.json").read_bytes())
+    return folder
