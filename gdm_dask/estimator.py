@@ -215,6 +215,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """The data and its labels as -1 and +1; sets `classes_`, `n_features_in_` and `feature_names_in_`."""
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         if is_store(X):
             X = as_store(X)
             self.n_features_in_ = X.shape[0]

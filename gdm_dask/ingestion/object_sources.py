@@ -174,13 +174,16 @@ class MatrixRows:
         yield lambda: matrix_slab(self.matrix[self.start : self.stop], self.start)
 
 
-@dataclass(frozen=True)
 class DaskRows:
-    """A block of rows of a Dask array, computed when it is loaded."""
+    """A block of rows of a Dask array, computed when it is loaded.
 
-    rows: Any
-    start: int
-    is_sparse: bool
+    Not a dataclass: Dask looks for collections in those, and would compute the rows before the task gets them.
+    """
+
+    def __init__(self, rows: Any, start: int, is_sparse: bool) -> None:
+        self.rows = rows
+        self.start = start
+        self.is_sparse = is_sparse
 
     @property
     def nbytes(self) -> int:
