@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from crc32c import crc32c
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -224,21 +225,26 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             if y is None:
                 self.classes_ = np.array(X.classes)
                 return X, X.labels.astype(np.float64)
-            if len(y) != X.shape[1]:
-                raise BadInput(f"{len(y)} labels for {X.shape[1]} samples")
+            n_samples = X.shape[1]
         elif is_dask(X):
-            self.n_features_in_ = X.shape[1]
+            if X.ndim != 2:
+                raise BadInput(f"a matrix of samples x features is needed, not a Dask array of shape {X.shape}")
+            n_samples, self.n_features_in_ = X.shape
             if hasattr(X, "columns"):
                 self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
             y = y.compute() if is_dask(y) else y
         else:
             X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2)
-        return X, self._encode(y)
+            n_samples = X.shape[0]
+        return X, self._encode(y, n_samples)
 
-    def _encode(self, y: Any) -> np.ndarray:
+    def _encode(self, y: Any, n_samples: Any) -> np.ndarray:
         if y is None:
             raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
-        y = np.asarray(y)
+        y = column_or_1d(y)
+        assert_all_finite(y, input_name="y")
+        if isinstance(n_samples, (int, np.integer)) and len(y) != n_samples:
+            raise BadInput(f"{len(y)} labels for {n_samples} samples")
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if type_of_target(y, input_name="y") != "binary" or len(self.classes_) > 2:
@@ -386,10 +392,11 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         -------
         array or sparse matrix of shape (n_samples, k)
         """
+        check_is_fitted(self)
         if is_store(X):
-            check_is_fitted(self)
             return self._support_columns(X)[:, np.argsort(self.support_features_)]
         if is_dask(X):
+            self._check_width(X.shape[1], "the Dask array")
             return X[:, np.sort(self.support_features_)]
         return super().transform(X)
 
@@ -397,16 +404,19 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         """Columns of the supports, strongest first."""
         if is_store(X):
             store = as_store(X)
-            if store.shape[0] != self.n_features_in_:
-                raise BadInput(
-                    f"{store.url} has {store.shape[0]} features, but the machine was fitted on {self.n_features_in_}: "
-                    "ingest it with --like the training store"
-                )
+            self._check_width(store.shape[0], store.url, ": ingest it with --like the training store")
             return sp.csr_array(store.read_rows(self.support_features_).T)
         if is_dask(X):
+            self._check_width(X.shape[1], "the Dask array")
             return X[:, self.support_features_].compute()
         X = validate_data(self, X, accept_sparse="csr", reset=False)
         return X[:, self.support_features_]
+
+    def _check_width(self, n_features: int, what: str, remedy: str = "") -> None:
+        if n_features != self.n_features_in_:
+            raise BadInput(
+                f"{what} has {n_features} features, but the machine was fitted on {self.n_features_in_}{remedy}"
+            )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed distance of samples to the refitted SVM's hyperplane; positive for ``classes_[1]``."""

@@ -15,7 +15,6 @@ import pandas as pd
 
 from gdm_dask.cutting_plane import Iteration
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.labels import plain
 from gdm_dask.store.folder import write_whole
 from gdm_dask.store.layout import pack_text, unpack_text
 
@@ -41,18 +40,22 @@ def save(machine: Any, path: str | os.PathLike[str]) -> None:
         arrays |= {f"names_in.{key}": value for key, value in pack_text(list(machine.feature_names_in_)).items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    parameters = {name: value for name, value in machine.get_params().items() if _is_plain(value)}
+    parameters = {name: _plain(value) for name, value in machine.get_params().items()}
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "parameters": parameters,
-        "classes": [plain(value) for value in machine.classes_],
+        "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
+        "classes": [_plain(value) for value in machine.classes_],
         **{name: getattr(machine, name) for name in _SCALARS},
         "history": [asdict(iteration) for iteration in machine.history_],
         "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
     write_whole(folder / "model.npz", buffer.getvalue())
     write_whole(folder / "model.json", json.dumps(document, indent=1).encode())
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_plain(value: Any) -> bool:
@@ -73,9 +76,12 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
         raise BadInput(f"{folder / 'model.json'}: the file is damaged. Fit again.") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise BadInput(f"{folder / 'model.json'}: not a model of gdm_dask")
-    if document["format_version"] > FORMAT_VERSION:
+    version = document.get("format_version")
+    if not isinstance(version, int) or "arrays_sha256" not in document:
+        raise BadInput(f"{folder / 'model.json'}: the file is damaged. Fit again.")
+    if version > FORMAT_VERSION:
         raise BadInput(
-            f"{folder}: the model has format version {document['format_version']}, this software reads up to "
+            f"{folder}: the model has format version {version}, this software reads up to "
             f"{FORMAT_VERSION}. Install a newer gdm_dask."
         )
     if hashlib.sha256(data).hexdigest() != document["arrays_sha256"]:
