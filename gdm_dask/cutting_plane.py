@@ -23,6 +23,7 @@ from gdm_dask.correlation import correlation_limit
 from gdm_dask.master import Master, MasterSolution
 from gdm_dask.matching import METHODS, NEGLIGIBLE, Candidates, Cut, RankingExhaustedError, Spoken
 from gdm_dask.passes import Passes
+from gdm_dask.ranking import Ranking
 from gdm_dask.store.block import Block
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ class Iteration:
         Decoded bytes that the score pass had to read.
     seconds : dict
         Time for ``scores``, ``matching`` and ``master``.
+    scores : list of float
+        Score of each feature of the cut, in the same order.
     """
 
     number: int
@@ -73,6 +76,7 @@ class Iteration:
     n_examined: int
     bytes_read: int
     seconds: dict[str, float]
+    scores: list[float] = field(default_factory=list)
 
     def __str__(self) -> str:
         parts = " ".join(f"{name} {seconds:.2f}s" for name, seconds in self.seconds.items())
@@ -197,7 +201,7 @@ def step(machine: Machine, passes: Passes, settings: Settings) -> Iteration | No
     clock = time.perf_counter()
     read_before = passes.counts.bytes_read
     seconds = {}
-    cut, n_ranked, best, seconds["scores"] = _find_cut(machine, passes, settings)
+    cut, ranking, seconds["scores"] = _find_cut(machine, passes, settings)
     seconds["matching"] = time.perf_counter() - clock - seconds["scores"]
     upper = 0.5 * cut.bound + float(alpha @ alpha) / (2.0 * settings.C)
     upper = min([upper, *machine.upper_bounds[-1:]])
@@ -219,19 +223,20 @@ def step(machine: Machine, passes: Passes, settings: Settings) -> Iteration | No
         cut=cut.features,
         n_new=len(cut.new),
         n_supports=len(machine.spoken.features),
-        best_score=best,
+        best_score=float(abs(ranking.scores[0])),
         lower=machine.lower_bounds[-1],
         upper=upper,
         gap=machine.gap,
-        n_ranked=n_ranked,
+        n_ranked=len(ranking.features),
         n_examined=cut.n_examined,
         bytes_read=passes.counts.bytes_read - read_before,
         seconds=seconds,
+        scores=_scores_of(cut.features, ranking),
     )
 
 
-def _find_cut(machine: Machine, passes: Passes, settings: Settings) -> tuple[Cut, int, float, float]:
-    """Score pass and matching: the cut, how many features were ranked, the best score, seconds of the pass."""
+def _find_cut(machine: Machine, passes: Passes, settings: Settings) -> tuple[Cut, Ranking, float]:
+    """Score pass and matching: the cut, the ranking it comes from, seconds of the pass."""
     spoken, alpha = machine.spoken, machine.master.alpha
     vector = (alpha * machine.master.y)[None]
     floor = NEGLIGIBLE * float(np.linalg.norm(alpha))
@@ -241,12 +246,16 @@ def _find_cut(machine: Machine, passes: Passes, settings: Settings) -> tuple[Cut
         clock = time.perf_counter()
         ranking = passes.top(vector, wanted + len(spoken.affiliated) + len(spoken.features))[0]
         seconds += time.perf_counter() - clock
-        best = float(abs(ranking.scores[0])) if len(ranking.scores) else 0.0
         try:
             cut = METHODS[settings.matching](Candidates(ranking, spoken, passes.rows, floor), settings.cut_size)
-            return cut, len(ranking.features), best, seconds
+            return cut, ranking, seconds
         except RankingExhaustedError:  # large groups crowd the ranking: look further down
             wanted *= 8
+
+
+def _scores_of(features: list[int], ranking: Ranking) -> list[float]:
+    scores = dict(zip(ranking.features.tolist(), ranking.scores.tolist(), strict=True))
+    return [scores[feature] for feature in features]
 
 
 def _reason_to_stop(machine: Machine, cut: Cut, settings: Settings) -> str:

@@ -31,6 +31,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.groups import Pairs
 from gdm_dask.matching import METHODS
 from gdm_dask.passes import Passes
+from gdm_dask.profile import profile_of
 from gdm_dask.refit import refit
 from gdm_dask.store import Block, FeatureStore
 
@@ -113,6 +114,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     counts_ : dict
         Passes, blocks and bytes read, rows scanned and skipped.
     history_ : list of Iteration
+    profile_ : Profile
+        Samples of each class, and how often and how strongly each support occurs in them.
 
     Examples
     --------
@@ -307,6 +310,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self.n_cuts_ = len(machine.cuts)
         self.history_ = machine.iterations
         self.redundancy_rate_ = block_redundancy_rate(rows)
+        self.profile_ = profile_of(rows, labels)
         seconds = {
             part: sum(it.seconds[part] for it in machine.iterations) for part in ("scores", "matching", "master")
         }

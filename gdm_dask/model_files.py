@@ -15,6 +15,7 @@ import pandas as pd
 
 from gdm_dask.cutting_plane import Iteration
 from gdm_dask.errors import BadInput
+from gdm_dask.profile import Profile
 from gdm_dask.store.folder import write_whole
 from gdm_dask.store.layout import pack_text, unpack_text
 
@@ -33,6 +34,8 @@ def save(machine: Any, path: str | os.PathLike[str]) -> None:
     arrays = {name: getattr(machine, name) for name in _ARRAYS}
     if machine.affiliations_ is not None:
         arrays |= {f"affiliations.{name}": machine.affiliations_[name].to_numpy() for name in _TABLE}
+    if hasattr(machine, "profile_"):
+        arrays |= {f"profile.{name}": getattr(machine.profile_, name) for name in Profile.names()}
     if machine.names_:
         arrays["names.features"] = np.array(list(machine.names_))
         arrays |= {f"names.{key}": value for key, value in pack_text(list(machine.names_.values())).items()}
@@ -105,6 +108,8 @@ def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray])
         members = table.groupby("support", sort=False)["feature"]
         found = {int(support): np.sort(features.to_numpy()) for support, features in members}
         machine.groups_ = {int(support): found[int(support)] for support in machine.support_features_}
+    if "profile.class_counts" in arrays:  # models of the first version have none
+        machine.profile_ = Profile(**{name: arrays[f"profile.{name}"] for name in Profile.names()})
     machine.names_ = {}
     if "names.text" in arrays:
         texts = unpack_text(arrays["names.offsets"], arrays["names.text"])
