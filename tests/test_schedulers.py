@@ -1,0 +1,124 @@
+"""The same machine, to the bit, from every scheduler, number of workers, size of blocks and kind of storage."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from instances import informative
+
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask.store.memory import MemoryStore
+
+SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
+
+
+def make_data() -> tuple[sp.csr_array, np.ndarray]:
+    X, y = informative(150, 200, 11, "counts")
+    X[40:80] = X[:40] + (np.random.default_rng(0).random((40, 200)) < 0.05)  # groups
+    return sp.csr_array(X.T), y
+
+
+X, Y = make_data()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> FeatureStore:
+    """Many small blocks."""
+    store = ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", Y, block_bytes=4000)
+    assert store.n_blocks > 12
+    return store
+
+
+@pytest.fixture(scope="module")
+def expected() -> GroupDiscoveryMachine:
+    machine = GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous").fit(X, Y)
+    assert machine.n_cuts_ > 2
+    assert max(len(group) for group in machine.groups_.values()) > 1
+    return machine
+
+
+def assert_same(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
+    for name in ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert (one.gap_, one.redundancy_rate_) == (other.gap_, other.redundancy_rate_)
+    pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)
+    assert [iteration.cut for iteration in one.history_] == [iteration.cut for iteration in other.history_]
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+@pytest.mark.parametrize("form", ["store", "matrix"])
+def test_local_schedulers(store, expected, scheduler: str, form: str) -> None:
+    given = store if form == "store" else X
+    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(given, Y), expected)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 700, 5000, 10**6])
+def test_sizes_of_blocks_in_memory(expected, monkeypatch, block_bytes: int) -> None:
+    monkeypatch.setattr("gdm_dask.data.MemoryStore", partial(MemoryStore, block_bytes=block_bytes))
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(X, Y), expected)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 30_000, 10**6])
+def test_sizes_of_blocks_in_a_store(expected, tmp_path: Path, block_bytes: int) -> None:
+    given = ingest(X, tmp_path / "data.zarr", Y, block_bytes=block_bytes)
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(given), expected)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_dense_storage(tmp_path: Path, scheduler: str) -> None:
+    dense = X.toarray()
+    given = ingest(dense, tmp_path / "data.zarr", Y, block_bytes=4000)
+    assert not given.is_sparse
+    one = GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(given)
+    assert_same(one, GroupDiscoveryMachine(**SETTINGS).fit(dense, Y))
+
+
+def start(*arguments: str, until: str) -> tuple[subprocess.Popen, str]:
+    """A Dask process on this machine, and what its log says in place of `until`."""
+    process = subprocess.Popen([sys.executable, "-m", "dask", *arguments], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        found = re.search(until, line)
+        if found:
+            return process, found.group(1)
+    process.wait()
+    raise RuntimeError(f"dask {' '.join(arguments)} ended with {process.returncode}")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tuple[str, list]]:
+    """The address of a scheduler, and the list of its worker processes: tests add to it."""
+    scheduler, address = start(
+        "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show", until=r"(tcp://\S+:\d+)"
+    )
+    workers: list[subprocess.Popen] = []
+    yield address, workers
+    for process in (*workers, scheduler):
+        process.terminate()
+    for process in (*workers, scheduler):
+        process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 4])
+def test_a_real_cluster_that_grows(store, expected, cluster, n_workers: int) -> None:
+    address, workers = cluster
+    while len(workers) < n_workers:
+        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", "--host", "127.0.0.1")
+        workers.append(start("worker", address, *options, until=r"Registered to:\s+(\S+)")[0])
+    machine = GroupDiscoveryMachine(**SETTINGS, scheduler=address).fit(store)
+    assert_same(machine, expected)
+    assert machine.counts_["tasks"] == machine.counts_["passes"] * min(4 * n_workers, store.n_blocks)
+
+
+def test_a_matrix_on_a_real_cluster(expected, cluster) -> None:
+    address, _ = cluster
+    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=address).fit(X, Y), expected)
