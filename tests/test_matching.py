@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from instances import kinds, make, many, memory, seeds
 
 from gdm_dask.correlation import correlation_limit
-from gdm_dask.matching import Candidates, Cut, RankingExhaustedError, Spoken, clique_bound, exact, greedy
+from gdm_dask.exact_matching import independent_set
+from gdm_dask.matching import Candidates, Cut, RankingExhaustedError, Spoken, exact, greedy
 from gdm_dask.ranking import top
 from gdm_dask.store.memory import MemoryStore
 
@@ -43,17 +44,20 @@ class Case:
         return reference.best_value(self.c, self.close, size, reference.unspoken(self.close, self.supports))
 
 
-def case(kind: str, m: int, n: int, tau: float, n_supports: int, sparse: bool, seed: int) -> Case:
+def case(X: np.ndarray, tau: float, n_supports: int, sparse: bool, seed: int) -> Case:
     """Random scores with ties, and supports that do not correlate with each other."""
-    X = make(kind, m, n, seed)
     rng = np.random.default_rng(seed)
-    c = np.round(rng.normal(size=m), 1) * (np.ptp(X, axis=1) > 0)
+    c = np.round(rng.normal(size=len(X)), 1) * (np.ptp(X, axis=1) > 0)
     supports = reference.greedy_cut(rng.permutation(c), reference.correlated(X, tau), n_supports, [])
     supports = [j for j in supports if np.ptp(X[j]) > 0]
     return Case(memory(X, sparse), X, c, tau, supports)
 
 
-cases = st.builds(case, kinds, st.integers(1, 12), st.integers(2, 30), taus, st.integers(0, 3), st.booleans(), seeds)
+matrices = st.builds(make, kinds, st.integers(1, 12), st.integers(2, 30), seeds)
+cases = st.builds(case, matrices, taus, st.integers(0, 3), st.booleans(), seeds)
+#: Few samples: features crowd in few directions, at all angles from each other, and nothing is transitive.
+crowds = st.builds(make, st.just("noise"), st.integers(2, 12), st.integers(3, 5), seeds)
+crowded = st.builds(case, crowds, st.sampled_from([0.1, 0.25, 0.5, 0.9]), st.integers(0, 1), st.booleans(), seeds)
 
 
 def assert_is_cut(cut: Cut, given_case: Case, size: int) -> None:
@@ -100,19 +104,54 @@ def test_a_short_ranking_gives_the_right_cut_or_asks_for_more(given_case, size, 
     assert cut.bound >= given_case.best(size) * (1 - 1e-14)
 
 
+@many(300)
+@given(crowded, sizes, st.booleans())
+def test_greedys_bound_where_nothing_is_transitive(given_case: Case, size: int, new_only: bool) -> None:
+    assert greedy(given_case.candidates(), size, new_only).bound >= given_case.best(size) * (1 - 1e-14)
+
+
 @many(200)
 @given(st.integers(1, 9), st.floats(0, 1), sizes, seeds)
-def test_clique_bound_on_any_conflicts(m: int, density: float, size: int, seed: int) -> None:
-    """Any graph may be a conflict graph: correlation is not transitive."""
+def test_independent_sets_of_any_graph(m: int, density: float, size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     squares = np.sort(rng.random(m))[::-1]
     edges = np.triu(rng.random((m, m)) < density, 1)
     earlier = [set(np.flatnonzero(edges[:, j]).tolist()) for j in range(m)]
     best = reference.best_value(np.sqrt(squares), edges | edges.T, size, list(range(m)))
-    assert clique_bound(squares.tolist(), earlier, size, 0.0) >= best * (1 - 1e-14)
-    known = int(rng.integers(1, m + 1))  # the others are outside: only the largest of their squares is known
-    outside = float(squares[known]) if known < m else 0.0
-    assert clique_bound(squares[:known].tolist(), earlier[:known], size, outside) >= best * (1 - 1e-14)
+    found, bound = independent_set(squares.tolist(), earlier, size, 0.0)
+    assert not (edges | edges.T)[np.ix_(found, found)].any()
+    np.testing.assert_allclose([squares[found].sum(), bound], best, rtol=1e-9)
+
+
+@many(100)
+@given(cases, sizes, st.sampled_from([greedy, exact]))
+def test_new_features_only(given_case: Case, size: int, method) -> None:
+    """Supports are passed over, but they still count for the bound."""
+    free = [j for j in reference.unspoken(given_case.close, given_case.supports) if j not in given_case.supports]
+    cut = method(given_case.candidates(), size, True)
+    assert cut.features == cut.new
+    assert set(cut.features) <= set(free)
+    assert cut.bound >= given_case.best(size) * (1 - 1e-14)
+    c = np.zeros(len(given_case.c))
+    c[free] = given_case.c[free]
+    if method is greedy:
+        assert cut.features == reference.greedy_cut(c, given_case.close, size, given_case.supports)
+    else:
+        best = reference.best_value(given_case.c, given_case.close, size, free)
+        np.testing.assert_allclose(cut.value, best, rtol=1e-9)
+
+
+def test_the_bound_is_tight_where_groups_are_groups() -> None:
+    """Members correlate with each other between .75 and .95, and with nobody else: greedy is optimal, and knows it."""
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.normal(size=(4, 300)), 6, axis=0) + 0.4 * rng.normal(size=(24, 300))
+    rho = np.abs(reference.correlations(X))
+    assert rho[:6, :6].min() > 0.76
+    assert np.sort(rho[0])[-6] < 0.93
+    c = np.tile(np.linspace(2, 1, 6), 4) + 0.01 * rng.random(24)
+    cut = greedy(Case(memory(X), X, c, 0.25, []).candidates(), 4)
+    assert [j % 6 for j in cut.features] == [0, 0, 0, 0]
+    assert cut.bound == cut.value
 
 
 def triple() -> Case:
