@@ -139,7 +139,8 @@ class Settings:
         Relative gap at which to stop.
     matching : {"greedy", "exact"}
     n_supports : int or None
-        Stop when this many supports have entered.
+        Stop when this many supports have entered. Then cuts hold new features only: the most violated cut would often
+        hold the same supports again, and the search would stall before there are enough.
     """
 
     C: float
@@ -247,7 +248,8 @@ def _find_cut(machine: Machine, passes: Passes, settings: Settings) -> tuple[Cut
         ranking = passes.top(vector, wanted + len(spoken.affiliated) + len(spoken.features))[0]
         seconds += time.perf_counter() - clock
         try:
-            cut = METHODS[settings.matching](Candidates(ranking, spoken, passes.rows, floor), settings.cut_size)
+            candidates = Candidates(ranking, spoken, passes.rows, floor)
+            cut = METHODS[settings.matching](candidates, settings.cut_size, settings.n_supports is not None)
             return cut, ranking, seconds
         except RankingExhaustedError:  # large groups crowd the ranking: look further down
             wanted *= 8

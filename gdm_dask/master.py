@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -174,8 +175,7 @@ class Master:
         if not self.cuts:
             raise ValueError("add a cut before solving")
         tol = self.tol if tol is None else _checked_tol(tol)
-        # Threads of BLAS would make the sums, and so the solution, depend on the number of cores.
-        with _blas().limit(limits=1, user_api="blas"):
+        with single_threaded_blas():
             self._iterate(tol)
         newton = self._newton
         if not newton.gap <= tol:
@@ -217,6 +217,11 @@ def _checked_weights(name: str, weights: np.ndarray, size: int) -> np.ndarray:
     if weights.shape != (size,) or not (weights >= 0).all() or not np.isclose(weights.sum(), 1.0):
         raise ValueError(f"{name} must hold {size} nonnegative weights that sum to one")
     return weights
+
+
+def single_threaded_blas() -> Any:
+    """Context without threads of BLAS: they would make sums, and so solutions, depend on the number of cores."""
+    return _blas().limit(limits=1, user_api="blas")
 
 
 @cache

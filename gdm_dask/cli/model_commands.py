@@ -49,7 +49,7 @@ def fit(
     run: Annotated[Path, typer.Option(help="Folder for the result.")],
     n_features_to_select: opt.Supports = None,
     tau: opt.Tau = 0.25,
-    C: opt.TradeOff = 100.0,
+    C: opt.TradeOff = 50.0,
     cut_size: opt.CutSize = "auto",
     max_cuts: opt.MaxCuts = None,
     tol: opt.Tolerance = 1e-3,

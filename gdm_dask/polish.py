@@ -1,0 +1,214 @@
+"""From many supports to the best k of them: the paper's problem (3), solved locally on the supports that entered.
+
+The cutting plane lets features enter greedily and never takes one back. So it is run until more supports than wanted
+have entered, and the choice among them is made here, on the driver, without reading the data again. With
+
+    F(S) = min over w, b of  1/2 ||w||^2 + C/2 sum_i (1 - y_i (w . z_i + b))_+^2     on the features S,
+
+which is (3) with an intercept,
+
+1. *backward*: remove the support that F misses least, a few at a time, until k are left;
+2. *swaps*: exchange a chosen support for another one as long as that lowers F.
+
+All of them are supports, so whatever is chosen is pairwise uncorrelated. With the active samples fixed, F is a
+quadratic function of w and b, and what a removal or a swap costs is known in closed form; after each round of them the
+active samples are found anew by Newton's method.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gdm_dask.master import single_threaded_blas
+from gdm_dask.master_rows import Rows
+
+#: Part of the supports that may go in one round of the backward steps.
+BACKWARD_PART = 0.1
+MAX_NEWTON_STEPS = 100
+MAX_SWAP_ROUNDS = 10
+#: A swap counts if it promises to lower F by this part of it, a round of swaps if it does so by that part.
+SWAP_GAIN = 1e-4
+ROUND_GAIN = 1e-5
+
+
+def choose(rows: Rows, y: np.ndarray, C: float, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the best `k` of some uncorrelated features.
+
+    Parameters
+    ----------
+    rows : Rows
+        The features, implicitly normalised.
+    y : ndarray of shape (n_samples,)
+        Labels, -1 or +1.
+    C : float
+        Trade-off, for features of unit norm.
+    k : int
+
+    Returns
+    -------
+    chosen : ndarray of shape (k,)
+        Positions among the rows, in increasing order.
+    weights : ndarray of shape (k,)
+        Their weights in the machine on them alone.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([-1.0, 1.0], 50)
+    >>> X = rng.normal(size=(6, 100)); X[2] += y; X[4] -= y
+    >>> rows = Rows(100)
+    >>> rows.append(X, X.mean(axis=1), np.linalg.norm(X - X.mean(axis=1, keepdims=True), axis=1))
+    >>> choose(rows, y, 30.0, 2)[0].tolist()
+    [2, 4]
+    """
+    with single_threaded_blas():
+        machine = LocalMachine(rows, y, C)
+        chosen = _backward(machine, np.arange(rows.n_rows), k)
+        chosen = _swap(machine, chosen)
+        return chosen, machine.w[chosen]
+
+
+class LocalMachine:
+    """Solves (3) with an intercept on subsets of the rows; each solution starts from the one before.
+
+    Attributes
+    ----------
+    w : ndarray of shape (d,)
+        Weights of all rows; zero for those that are not in the subset.
+    b : float
+    value : float
+        F of the subset.
+    """
+
+    def __init__(self, rows: Rows, y: np.ndarray, C: float) -> None:
+        self._rows, self._y, self._C = rows, y, C
+        self.w = np.zeros(rows.n_rows)
+        self.b = 0.0
+        self.value = np.inf
+        self._projected = np.zeros(rows.n_samples)
+        self._active = np.zeros(rows.n_samples, bool)
+        self._gram = np.zeros((rows.n_rows, rows.n_rows))
+        self._signed = np.zeros(rows.n_rows)
+
+    def solve(self, chosen: np.ndarray) -> None:
+        """Newton's method on the subset `chosen`."""
+        outside = np.ones(len(self.w), bool)
+        outside[chosen] = False
+        self.w[outside] = 0.0
+        self._evaluate(self.w, self.b)
+        solved_for = None
+        for _ in range(MAX_NEWTON_STEPS):
+            self._take_active()
+            if solved_for is not None and np.array_equal(solved_for, self._active):
+                return
+            solved_for = self._active
+            hessian, gradient, intercept = self.quadratic()
+            w = np.zeros_like(self.w)
+            w[chosen] = np.linalg.solve(hessian[np.ix_(chosen, chosen)], gradient[chosen])
+            if not self._line_search(w, intercept(w)):
+                return
+
+    def _evaluate(self, w: np.ndarray, b: float) -> float:
+        """F at (w, b); sets the margins' projection."""
+        self._rows.project(w, self._projected)
+        slack = np.maximum(1.0 - self._y * (self._projected + b), 0.0)
+        return 0.5 * float(w @ w) + 0.5 * self._C * float(slack @ slack)
+
+    def _take_active(self) -> None:
+        """Samples inside the margin at the present w and b, and their second moments."""
+        active = self._y * (self._projected + self.b) < 1.0
+        change = active.astype(np.int8) - self._active.astype(np.int8)
+        gram, signed = self._rows.gram(change, self._y)
+        self._gram += gram
+        self._signed += signed
+        self._active = active
+
+    def quadratic(self) -> tuple:
+        """H and g of ``F = 1/2 w'H w - g'w + const`` for the active samples, b eliminated; and b as a function of w."""
+        count = max(1, int(self._active.sum()))
+        sums = self._rows.scores(self._active.astype(np.float64))
+        labels = float(self._y[self._active].sum())
+        hessian = self._C * (self._gram - np.outer(sums, sums) / count)
+        hessian[np.diag_indices_from(hessian)] += 1.0
+        gradient = self._C * (self._signed - sums * labels / count)
+        return hessian, gradient, lambda w: (labels - float(sums @ w)) / count
+
+    def _line_search(self, w: np.ndarray, b: float) -> bool:
+        """Go towards (w, b), halving the step until F falls; False where it does not."""
+        start_w, start_b = self.w.copy(), self.b
+        start = self._evaluate(start_w, start_b)
+        step = 1.0
+        while step > 1e-6:
+            trial_w, trial_b = start_w + step * (w - start_w), start_b + step * (b - start_b)
+            value = self._evaluate(trial_w, trial_b)
+            if value < start:
+                self.w, self.b, self.value = trial_w, trial_b, value
+                return value < start * (1 - 1e-12)
+            step *= 0.5
+        self.value = self._evaluate(start_w, start_b)
+        return False
+
+
+def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
+    """Remove what F misses least until `k` are left."""
+    machine.solve(chosen)
+    while len(chosen) > k:
+        hessian, gradient, _ = machine.quadratic()
+        inverse = np.linalg.inv(hessian[np.ix_(chosen, chosen)])
+        weights = inverse @ gradient[chosen]
+        left = np.ones(len(chosen), bool)
+        for _ in range(min(max(1, int(BACKWARD_PART * len(chosen))), len(chosen) - k)):
+            cost = np.where(left, weights**2 / np.where(left, np.diag(inverse), 1.0), np.inf)
+            gone = int(np.argmin(cost))
+            left[gone] = False
+            column = inverse[:, gone] / inverse[gone, gone]
+            weights = np.where(left, weights - column * weights[gone], 0.0)
+            inverse = inverse - np.outer(column, inverse[gone])
+        chosen = chosen[left]
+        machine.solve(chosen)
+    return chosen
+
+
+def _swap(machine: LocalMachine, chosen: np.ndarray) -> np.ndarray:
+    """Exchange chosen features for others while F falls."""
+    step = max(1, len(chosen) // 10)
+    for _ in range(MAX_SWAP_ROUNDS):
+        before, w, b = machine.value, machine.w.copy(), machine.b
+        trial = _swapped(machine, chosen, step)
+        if np.array_equal(trial, chosen):
+            return chosen
+        machine.solve(trial)
+        if machine.value < before * (1 - ROUND_GAIN):
+            chosen = trial
+            continue
+        machine.w, machine.b = w, b
+        machine.solve(chosen)
+        if step == 1:
+            return chosen
+        step = max(1, step // 4)
+    return chosen
+
+
+def _swapped(machine: LocalMachine, chosen: np.ndarray, n_swaps: int) -> np.ndarray:
+    """Up to `n_swaps` best exchanges with the active samples as they are."""
+    hessian, gradient, _ = machine.quadratic()
+    chosen = chosen.copy()
+    for _ in range(n_swaps):
+        others = np.setdiff1d(np.arange(len(gradient)), chosen)
+        if not len(others):
+            break
+        inverse = np.linalg.inv(hessian[np.ix_(chosen, chosen)])
+        weights = inverse @ gradient[chosen]
+        across = hessian[np.ix_(chosen, others)]
+        mixed = inverse @ across
+        schur = hessian[others, others] - np.einsum("ij,ij->j", across, mixed)
+        residual = gradient[others] - across.T @ weights
+        spread = np.diag(inverse)[:, None]
+        # what F loses when chosen[i] goes, and gains when others[j] comes after that
+        loss = weights[:, None] ** 2 / spread
+        gain = (residual + mixed * weights[:, None] / spread) ** 2 / (schur + mixed**2 / spread) - loss
+        out, into = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if 0.5 * gain[out, into] < SWAP_GAIN * machine.value:
+            break
+        chosen[out] = others[into]
+    return np.sort(chosen)
