@@ -1,7 +1,7 @@
 """Compare GDM with FGM and L1-SVM at the same numbers of features: accuracy, redundancy rate, true groups found.
 
-    python pipelines/selectors.py synthetic [--seeds 10]
-    GDM_DATA=/path/to/data python pipelines/selectors.py mnist enron
+    python pipelines/compare_selectors.py synthetic [--seeds 10]
+    GDM_DATA=/path/to/data python pipelines/compare_selectors.py mnist enron
 
 Every method selects k features on the training part and is judged by the same linear SVM, refitted on those features
 with standardised columns. L1-SVM gets the best of a grid of C *chosen on the test part*, which favours it; GDM and FGM
@@ -14,6 +14,7 @@ run with their defaults. FGM is the machine as published, without the correlatio
 from __future__ import annotations
 
 import argparse
+import itertools
 import lzma
 import os
 import sys
@@ -80,7 +81,7 @@ def enron(seeds: int) -> Iterator[Problem]:
     with lzma.open(folder / "text.bin.xz") as file:
         text = file.read()
     bounds = index["offset"].tolist()
-    X, _ = byte_ngrams([text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)], 5)
+    X, _ = byte_ngrams([text[a:b] for a, b in itertools.pairwise(bounds)], 5)
     order = np.random.default_rng(0).permutation(X.shape[0])
     train, test = order[:25_000], order[25_000:]
     y = index["label"]
@@ -136,7 +137,7 @@ def compare(problem: Problem) -> dict[tuple[int, str], list[float]]:
             seconds = time.perf_counter() - clock
             table[k, name] = [*judge(problem, features), n_groups(problem, features), seconds]
         found = [ranked[:k] for ranked in path if len(ranked) >= k]
-        best = max(([*judge(problem, features), n_groups(problem, features), np.nan] for features in found))
+        best = max([*judge(problem, features), n_groups(problem, features), np.nan] for features in found)
         table[k, "L1-SVM, best C"] = best
     return table
 
