@@ -115,9 +115,8 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         if n_pairs >= 0:
             break
         capacity *= 4
-    return Pairs(
-        support[:n_pairs].copy(), row[:n_pairs] + block.start, rho[:n_pairs].copy(), int(counters[0]), int(counters[1])
-    )
+    order = np.lexsort((support[:n_pairs], row[:n_pairs]))
+    return Pairs(support[order], row[order] + block.start, rho[order], int(counters[0]), int(counters[1]))
 
 
 def _find_dense(block: Block, supports: Supports) -> Pairs:
