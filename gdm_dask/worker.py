@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from gdm_dask.errors import DamagedStore, EngineError
-from gdm_dask.store import Block, open_store
+from gdm_dask.store import Block
 from gdm_dask.store.feature_store import FeatureStore
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class StoreHandle:
 
     def __init__(self, store: FeatureStore, cache_bytes: int) -> None:
         self._url = store.url
-        self._options = store.storage_options
+        self._reopen = store.__reduce__()
         self._fingerprint = store.fingerprint
         self._cache_bytes = cache_bytes
         with _stores_lock:
@@ -83,7 +83,8 @@ class StoreHandle:
         key = (self._url, self._fingerprint)
         with _stores_lock:
             if key not in _stores:
-                opened = open_store(self._url, self._options)
+                reopen, address = self._reopen
+                opened = reopen(*address)
                 _stores[self._url, opened.fingerprint] = opened
             if key not in _stores:
                 raise self._changed()

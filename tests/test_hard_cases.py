@@ -160,8 +160,8 @@ def test_non_transitive_triple(form) -> None:
     plane /= np.linalg.norm(plane, axis=1, keepdims=True)
     X = np.column_stack([np.cos(angles), np.sin(angles)]) @ plane
     y = np.array([1, -1, 1, -1, -1, 1])  # so that uniform weights pull along f1
-    greedy = GroupDiscoveryMachine(cut_size=2, max_cuts=1).fit(form(X.T), y)
-    exact = GroupDiscoveryMachine(cut_size=2, max_cuts=1, matching="exact").fit(form(X.T), y)
+    greedy = GroupDiscoveryMachine(cut_size=2, max_cuts=1, C=100.0).fit(form(X.T), y)
+    exact = GroupDiscoveryMachine(cut_size=2, max_cuts=1, C=100.0, matching="exact").fit(form(X.T), y)
     assert greedy.support_features_.tolist() == [0]
     assert sorted(exact.support_features_) == [1, 2]
     close = reference.correlated(X, 0.25)

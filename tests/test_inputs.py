@@ -16,7 +16,7 @@ from gdm_dask import GroupDiscoveryMachine, ingest, open_store
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
 
 
-@pytest.fixture(scope="module", params=["groups", "counts", "binary"])
+@pytest.fixture(scope="module", params=["groups", "counts"])
 def data(request) -> tuple[np.ndarray, np.ndarray]:
     X, y = informative(40, 90, 3, request.param)
     return X.T.copy(), y
@@ -116,7 +116,7 @@ def test_names_of_a_store(data, tmp_path: Path) -> None:
     assert not hasattr(gdm, "feature_names_in_")
 
 
-@pytest.mark.parametrize("chunks", [(30, 40), (90, 7), (25, 11)])
+@pytest.mark.parametrize("chunks", [(30, 40), (90, 7)])
 def test_dask_arrays(data, fitted, chunks: tuple[int, int]) -> None:
     X, y = data
     lazy, lazy_y = da.from_array(X, chunks=chunks), da.from_array(y, chunks=chunks[0])
