@@ -46,6 +46,11 @@ class FileLock:
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(us).encode(), 0)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._file is not None
+
     def release(self) -> None:
         """Remove the file and free the lock."""
         if self._file is not None:

@@ -51,28 +51,31 @@ def main(
     set_up_logging(verbose, quiet)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does: what is unfinished is left in a state to go on from."""
+class Ended(BaseException):
+    """Ctrl-C or SIGTERM: the command ends, and what is unfinished is left in a state to go on from."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _end(number: int, frame: FrameType | None) -> None:
+    raise Ended(number)
 
 
 def run() -> None:
     """Entry point: errors that the user can act on become one line and an exit code, never a traceback."""
     from gdm_dask.cli import demo_command, model_commands, store_commands  # noqa: F401 (they register their commands)
 
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     try:
         app()
     except GdmError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt as error:
-        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-        err.print(f"ended by {number.name}: nothing is half done, the same command goes on", highlight=False)
-        sys.exit(128 + number)
+    except Ended as end:
+        err.print(f"ended by {end.signal.name}: the same command goes on where it stopped", highlight=False)
+        sys.exit(128 + end.signal)
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

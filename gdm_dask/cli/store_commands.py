@@ -37,6 +37,7 @@ MemoryLimit = Annotated[str | None, typer.Option(help="Peak memory of all proces
 Scheduler = Annotated[str, typer.Option(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core.")]
 Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; beside the store.")]
+RunSize = Annotated[str | None, typer.Option(help="Bytes of source sorted at a time.", hidden=True)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")]
 STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 
@@ -57,6 +58,7 @@ def ingest(
     workers: Workers = None,
     scratch: Scratch = None,
     overwrite: Overwrite = False,
+    run_size: RunSize = None,
 ) -> None:
     """Turn a data set into a feature store, whatever its size.
 
@@ -77,6 +79,7 @@ def ingest(
         [existing(path) for path in sources], store, labels, n_features=n_features, like=like, index_base=index_base,
         on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size, memory_limit=memory_limit,
         scheduler=scheduler, n_workers=workers, scratch=scratch, overwrite=overwrite,
+        run_bytes=run_size,
     )  # fmt: skip
     features, samples = done.store.shape
     out.print(

@@ -77,11 +77,16 @@ def assemble_sparse(
         Nonzeros of each feature of the block.
     value_type : str
         Of the store.
+
+    Returns
+    -------
+    Block
+        Its indices and values are work space of this thread, good until its next call.
     """
     indptr = np.zeros(len(counts) + 1, np.uint32)
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
-    indices = np.empty(indptr[-1], np.uint32)
-    values = np.empty(0 if value_type == "one" else indptr[-1], dtype_of(value_type))
+    indices = work_space("block indices", indptr[-1], np.uint32)
+    values = work_space("block values", 0 if value_type == "one" else indptr[-1], dtype_of(value_type))
     cursors = indptr[:-1].copy()
     for number, run in enumerate(runs):
         (low, high), (begin, end) = slices.features[number], slices.nonzeros[number]

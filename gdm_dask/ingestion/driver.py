@@ -10,7 +10,6 @@ Three steps, each of which can be killed and run again:
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -19,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gdm_dask.engine import Engine
-from gdm_dask.errors import BadInput, GdmError, MemoryLimitTooLow
+from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import plan
 from gdm_dask.ingestion.labels import encode, find_classes
 from gdm_dask.ingestion.merge import make_blocks
@@ -100,6 +99,7 @@ def run_ingest(
     scratch: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
+    run_bytes: int | str | None = None,
 ) -> IngestReport:
     """`ingest`, with a report of what was done.
 
@@ -135,6 +135,9 @@ def run_ingest(
         Replace a store that is there.
     storage_options : dict, optional
         Passed to fsspec for a store on a URL.
+    run_bytes : int or str, optional
+        Bytes of source that are sorted at a time; as many as the memory limit allows for, up to a good size, by
+        default. The store does not depend on it.
     """
     if isinstance(like, (str, os.PathLike)):
         like = open_store(like, storage_options)
@@ -148,40 +151,28 @@ def run_ingest(
     names = _feature_names(feature_names, given, like, n_features)
     limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     workspace = Workspace(Folder(path, storage_options), scratch)
-    with Engine(scheduler, n_workers) as engine:
-        job = {
-            "source": given.description,
-            "identity": given.identity,
-            "options": asdict(options),
-            "names": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
-            "like": None if like is None else like.fingerprint,
-            "format_version": layout.FORMAT_VERSION,
-        }
-        wanted = plan.run_bytes(limit, engine.n_workers, not engine.shares_memory, given.nbytes or 0)
-        run_bytes = workspace.begin(job, wanted, overwrite)
-        if run_bytes is None:
-            logger.info("%s was finished by an earlier attempt", workspace.target.url)
-            return IngestReport(FeatureStore(workspace.target))
-        with workspace.lock:
-            try:
-                announce_scratch(given, workspace)
-                runs, runs_kept = make_runs(given, workspace, engine, run_bytes, options)
-                parts = summarise(runs, given, options, None if like is None else like.classes)
-                entries, blocks_kept = make_blocks(parts, workspace, engine, options, names, limit)
-                store = publish(parts, entries, given, workspace, options)
-                workspace.clear()
-            except MemoryLimitTooLow:
-                raise  # with more memory it goes on where it stopped
-            except BadInput:
-                workspace.clear()  # the same input will fail again: nothing is worth keeping
-                raise
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-                raise GdmError(
-                    f"{workspace.path}: the disk is full. Free some space and run the same command again: it goes on "
-                    "where it stopped; or choose another place with --scratch."
-                ) from error
+    job = {
+        "source": given.description,
+        "identity": given.identity,
+        "options": asdict(options),
+        "names": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
+        "like": None if like is None else like.fingerprint,
+        "format_version": layout.FORMAT_VERSION,
+    }
+    with workspace:
+        with Engine(scheduler, n_workers) as engine:
+            processes = not engine.shares_memory
+            plan.check_block_size(limit, processes, options.block_bytes)
+            most = plan.run_bytes(limit, engine.n_workers, processes, given.nbytes or 0, given.least_run_bytes)
+            size = workspace.begin(job, most if run_bytes is None else min(most, parse_bytes(run_bytes)), overwrite)
+            if size is None:
+                logger.info("%s was finished by an earlier attempt", workspace.target.url)
+                return IngestReport(FeatureStore(workspace.target))
+            announce_scratch(given, workspace)
+            runs, runs_kept = make_runs(given, workspace, engine, size, options)
+            parts = summarise(runs, given, options, None if like is None else like.classes)
+            entries, blocks_kept = make_blocks(parts, workspace, engine, options, names, limit)
+        store = publish(parts, entries, given, workspace, options)
     if parts.skipped:
         logger.warning("%d malformed lines were skipped", parts.skipped)
     if parts.unseen:

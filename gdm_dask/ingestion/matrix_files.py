@@ -6,25 +6,25 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
-from gdm_dask.errors import BadInput, MemoryLimitTooLow
+from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.files import file_info
 from gdm_dask.ingestion.runs import read_into
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.slabs import dense_slab, loose_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import Source, as_labels
-from gdm_dask.resources import format_bytes
 
 _LABEL_KEYS = ("y", "labels", "label", "target")
 
 #: A byte of a dense matrix takes this many times less memory on its way than the densest text.
-_DENSE_FACTOR = 4
+DENSE_FACTOR = 4
 
 
 def npy_source(path: str, y: Any) -> Source:
@@ -96,19 +96,13 @@ def dense_source(
     row_bytes = max(1, n_features * itemsize)
 
     def jobs(run_bytes: int) -> list[Any]:
-        fitting = _DENSE_FACTOR * run_bytes // row_bytes
-        if fitting < 1 or (fitting < chunk and chunk < n_samples):
-            raise MemoryLimitTooLow(
-                f"{where}: {'a sample takes' if chunk == 1 else 'a chunk of rows takes'} "
-                f"{format_bytes(min(chunk, n_samples) * row_bytes)}, more than the memory limit leaves for one task "
-                f"({format_bytes(_DENSE_FACTOR * run_bytes)}). Raise --memory-limit or use fewer --workers."
-            )
-        step = max(fitting // chunk * chunk, 1)
+        step = max(1, DENSE_FACTOR * run_bytes // row_bytes // chunk) * chunk
         return [rows(k, min(k + step, n_samples)) for k in range(0, n_samples, step)]
 
     return Source(
         "dense", jobs, n_samples * n_features * matrix.dtype.itemsize, description, identity, in_memory=in_memory,
         n_samples=n_samples, n_features=n_features, labels=as_labels(y, n_samples, where),
+        least_run_bytes=min(chunk, n_samples) * row_bytes // DENSE_FACTOR,
     )  # fmt: skip
 
 
@@ -170,7 +164,7 @@ def npz_source(path: str, y: Any) -> Source:
     """
     info = file_info(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             names = set(archive.files)
             if not {"format", "shape", "data"} <= names:
                 raise BadInput(
@@ -211,12 +205,15 @@ class NpzMatrix:
         step = max(1, self.run_bytes // 8)
         keys = ("row", "col") if self.layout == "coo" else ("indices",)
         try:
-            with zipfile.ZipFile(self.path) as archive:
-                members = [_Member(archive, key) for key in (*keys, "data")]
+            with ExitStack() as opened:
+                archive = opened.enter_context(zipfile.ZipFile(self.path))
+                members = [opened.enter_context(_Member(archive, key)) for key in (*keys, "data")]
                 if self.layout == "coo":
                     yield from self._loose(members, step)
                 else:
-                    yield from self._compressed(members, _Member(archive, "indptr").read_all(), step)
+                    with _Member(archive, "indptr") as pointers:
+                        indptr = pointers.read(pointers.length)
+                    yield from self._compressed(members, indptr, step)
         except BadInput:
             raise
         except _NPZ_ERRORS as error:
@@ -259,6 +256,19 @@ class _Member:
 
     def __init__(self, archive: zipfile.ZipFile, key: str) -> None:
         self._file: IO[bytes] = archive.open(f"{key}.npy")
+        try:
+            self._read_header(archive, key)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> _Member:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def _read_header(self, archive: zipfile.ZipFile, key: str) -> None:
         version = np.lib.format.read_magic(self._file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, self._dtype = read_header(self._file)
@@ -271,6 +281,3 @@ class _Member:
         if len(data) != count * self._dtype.itemsize:
             raise EOFError("an array ends too early")
         return np.frombuffer(data, self._dtype).astype(self._dtype.newbyteorder("="), copy=False)
-
-    def read_all(self) -> np.ndarray:
-        return self.read(self.length)

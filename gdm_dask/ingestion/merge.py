@@ -54,7 +54,7 @@ def make_blocks(
 ) -> tuple[list[layout.BlockEntry], int]:  # fmt: skip
     """All blocks, in order, and how many of them an earlier attempt had made."""
     tasks = _plan_blocks(parts, options.block_bytes, names, memory_limit)
-    largest = max(task.nbytes for task in tasks)
+    largest = max(task.nbytes + _largest_slice(task, parts) for task in tasks)
     at_once = plan.merge_workers(
         memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest
     )  # fmt: skip
@@ -74,6 +74,14 @@ def make_blocks(
     if kept:
         logger.info("%d finished blocks of an earlier attempt were kept", kept)
     return [entry for entry, _, _ in results], kept
+
+
+def _largest_slice(task: BlockTask, parts: Partition) -> int:
+    """Bytes of the largest piece that a run holds of a block."""
+    if task.slices is None:
+        return (task.stop - task.start) * max(run.n_samples for run in parts.runs) * dtype_of(parts.value_type).itemsize
+    features, nonzeros = (int(np.diff(bounds).max()) for bounds in (task.slices.features, task.slices.nonzeros))
+    return features * 8 + nonzeros * 12
 
 
 def _plan_blocks(

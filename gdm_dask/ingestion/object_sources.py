@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.matrix_files import check_dense, dense_source
+from gdm_dask.ingestion.matrix_files import DENSE_FACTOR, check_dense, dense_source
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.slabs import dense_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
@@ -113,12 +113,17 @@ def _from_dask(data: Any, y: Any) -> Source:
     def jobs(run_bytes: int) -> list[Any]:
         del run_bytes  # the array's own chunks are the units of work
         starts = np.concatenate([[0], np.cumsum(data.chunks[0])])
-        return [DaskRows(data.blocks[k], int(starts[k]), is_sparse) for k in range(len(data.chunks[0]))]
+        blocks = [data.blocks[k] for k in range(len(data.chunks[0]))]
+        return [
+            DaskRows(block.compute, int(start), 0 if is_sparse else int(block.nbytes))
+            for block, start in zip(blocks, starts, strict=False)
+        ]
 
     return Source(
         "sparse" if is_sparse else "dense", jobs, None if is_sparse else int(data.nbytes), {"format": "dask array"},
         {"name": str(data.name)}, in_memory=True, n_samples=n_samples, n_features=n_features,
         labels=as_labels(y, n_samples, "the Dask array"),
+        least_run_bytes=0 if is_sparse else int(data.nbytes) // n_samples * max(data.chunks[0]) // DENSE_FACTOR,
     )  # fmt: skip
 
 
@@ -174,22 +179,17 @@ class MatrixRows:
         yield lambda: matrix_slab(self.matrix[self.start : self.stop], self.start)
 
 
+@dataclass(frozen=True)
 class DaskRows:
     """A block of rows of a Dask array, computed when it is loaded.
 
-    Not a dataclass: Dask looks for collections in those, and would compute the rows before the task gets them.
+    It holds the array's method and not the array, which Dask would find in the task and compute beforehand.
     """
 
-    def __init__(self, rows: Any, start: int, is_sparse: bool) -> None:
-        self.rows = rows
-        self.start = start
-        self.is_sparse = is_sparse
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows; 0 where they are sparse and nobody knows."""
-        return 0 if self.is_sparse else int(self.rows.nbytes)
+    compute: Callable[[], Any]
+    start: int
+    nbytes: int
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
         """One slab."""
-        yield lambda: matrix_slab(self.rows.compute(), self.start)
+        yield lambda: matrix_slab(self.compute(), self.start)

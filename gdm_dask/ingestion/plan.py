@@ -16,9 +16,8 @@ BASE_BYTES = 260 << 20
 PROCESS_BYTES = 220 << 20
 #: Bytes that one byte of source takes while it is parsed and sorted, for the densest text (``1:1`` pairs).
 PARSE_FACTOR = 13
-#: Bytes that one byte of a block takes while it is merged and written, and what it takes beside.
-MERGE_FACTOR = 2
-MERGE_BYTES = 24 << 20
+#: Bytes that making a block takes beside the block and its largest slice: a few chunks, encoded and decoded.
+CHUNKS_BYTES = 24 << 20
 
 MIN_RUN_BYTES = 256 << 10
 #: Runs are small enough that their arrays stay in the allocator's hands and near the caches,
@@ -30,8 +29,8 @@ MAX_RUNS = 512
 ROW_BYTES = 4 + 8 + 8
 
 
-def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: int) -> int:
-    """Bytes of source that one task may hold, so that all tasks together stay below the limit.
+def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: int, least: int = 0) -> int:
+    """Bytes of source that one task may hold, at least `least`, so that all tasks together stay below the limit.
 
     Examples
     --------
@@ -42,13 +41,24 @@ def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: 
     """
     base = _base(n_workers, processes)
     size = (memory_limit - base) // (n_workers * PARSE_FACTOR)
-    if size < MIN_RUN_BYTES:
-        least = base + n_workers * PARSE_FACTOR * MIN_RUN_BYTES
+    least = max(least, MIN_RUN_BYTES)
+    if size < least:
+        needed = base + n_workers * PARSE_FACTOR * least
         raise MemoryLimitTooLow(
-            f"a memory limit of {format_bytes(memory_limit)} is too low for {n_workers} workers: "
-            f"at least {format_bytes(least)} is needed. Raise --memory-limit or use fewer --workers."
+            f"a memory limit of {format_bytes(memory_limit)} is too low for this source and {n_workers} workers: "
+            f"at least {format_bytes(needed)} is needed. Raise --memory-limit or use fewer --workers."
         )
-    return min(size, max(RUN_BYTES, source_bytes // MAX_RUNS))
+    return min(size, max(RUN_BYTES, source_bytes // MAX_RUNS, least))
+
+
+def check_block_size(memory_limit: int, processes: bool, block_bytes: int) -> None:
+    """Refuse blocks that could not be made within the limit, before the work."""
+    needed = _base(1, processes) + block_bytes + CHUNKS_BYTES
+    if needed > memory_limit:
+        raise MemoryLimitTooLow(
+            f"making a block of {format_bytes(block_bytes)} needs {format_bytes(needed)}, more than the memory limit "
+            f"of {format_bytes(memory_limit)}. Raise --memory-limit or lower --block-size."
+        )
 
 
 def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
@@ -59,20 +69,20 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
     n_features : int
         Features of the store: their counts are held as well.
     block_bytes : int
-        Decoded size of the largest block, which holds at least one whole feature.
+        Size of the largest block, which holds at least one whole feature, and of its largest slice in a run.
 
     Examples
     --------
-    >>> merge_workers(500 << 20, n_workers=4, processes=False, n_features=1000, block_bytes=64 << 20)
-    1
+    >>> merge_workers(500 << 20, n_workers=4, processes=False, n_features=1000, block_bytes=70 << 20)
+    2
     """
-    each = MERGE_FACTOR * block_bytes + MERGE_BYTES + (PROCESS_BYTES if processes else 0)
+    each = block_bytes + CHUNKS_BYTES + (PROCESS_BYTES if processes else 0)
     base = BASE_BYTES + 4 * n_features
     fitting = (memory_limit - base) // each
     if fitting < 1:
         raise MemoryLimitTooLow(
-            f"the largest block takes {format_bytes(block_bytes)}; making it needs {format_bytes(base + each)}, more "
-            f"than the memory limit of {format_bytes(memory_limit)}. Run the same command again with a higher "
+            f"the largest feature makes a block of {format_bytes(block_bytes)}; it needs {format_bytes(base + each)}, "
+            f"more than the memory limit of {format_bytes(memory_limit)}. Run the same command again with a higher "
             "--memory-limit: it goes on where it stopped."
         )
     return min(fitting, n_workers)

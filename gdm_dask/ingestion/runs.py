@@ -108,7 +108,7 @@ def write_run(path: Path, slab: Slab, value_limit: str | None) -> Run:
     if slab.labels is not None:
         arrays["labels"] = slab.labels
     unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
-    unfinished.mkdir(parents=True)
+    unfinished.mkdir()
     entries = {}
     for name, array in arrays.items():
         with open(unfinished / name, "wb") as file:

@@ -49,6 +49,8 @@ class Source:
     feature_names, sample_ids : list of str, optional
     scratch_factor : int
         Bytes of scratch that a byte of source may take.
+    least_run_bytes : int
+        What `jobs` must be given at the least: the smallest piece of the source may need that much.
     """
 
     kind: str
@@ -64,6 +66,7 @@ class Source:
     feature_names: list[str] | None = None
     sample_ids: list[str] | None = None
     scratch_factor: int = 1
+    least_run_bytes: int = 0
 
     @property
     def where(self) -> str:

@@ -13,17 +13,20 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
 import logging
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from gdm_dask.errors import BadInput, DamagedStore
+from gdm_dask.errors import BadInput, DamagedStore, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion.runs import UNFINISHED as UNFINISHED_RUN
 from gdm_dask.locks import FileLock
 from gdm_dask.store import layout
@@ -34,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 class Workspace:
     """Scratch and state of one ingest; everything in it can be picked up by the next attempt.
+
+    As a context it holds the lock from `begin` on. At the end it removes the scratch files, unless the work was
+    interrupted and can go on.
 
     Parameters
     ----------
@@ -57,6 +63,25 @@ class Workspace:
         # A local store is built here and renamed; an object store has no rename, there the manifest comes last.
         self.store = Folder(self.path / "store") if target.is_local else target
 
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # The same bad input would fail again; but with more memory it goes on where it stopped.
+            hopeless = isinstance(error, BadInput) and not isinstance(error, MemoryLimitTooLow)
+            if self.lock.is_held and (error is None or hopeless):
+                self.clear()
+        finally:
+            self.lock.release()
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise GdmError(
+                f"{self.path}: the disk is full. Free some space and run the same command again: it goes on where it "
+                "stopped; or choose another place with --scratch."
+            ) from error
+
     def begin(self, job: dict[str, Any], run_bytes: int, overwrite: bool) -> int | None:
         """Lock, and resume or start.
 
@@ -66,32 +91,29 @@ class Workspace:
             The size of runs to go on with; None where the earlier attempt finished this very job.
         """
         self.lock.acquire(self.target.url)
+        earlier = self._read_plan()
+        is_same = earlier is not None and earlier["job"] == job and earlier["runs"] == str(self.runs)
+        if is_same and self._is_published():
+            return None
         try:
-            earlier = self._read_plan()
-            is_same = earlier is not None and earlier["job"] == job and earlier["runs"] == str(self.runs)
-            if is_same and self._is_published():
-                self.clear()
-                self.lock.release()
-                return None
             self._check_target(overwrite)
-            if is_same and earlier["run_bytes"] <= run_bytes:  # type: ignore[index]
-                self._remove_unfinished()
-                return earlier["run_bytes"]  # type: ignore[index]
-            if earlier is not None:
-                logger.info("%s holds an unfinished ingest of something else: starting over", self.path)
-            self.clear()
-            for folder in (self.runs, self.entries):
-                folder.mkdir(parents=True)
-            if not self.target.is_local:
-                self.target.remove(layout.ROOT)  # from here on there is no store until the new one is whole
-                self.target.remove()
-            write_whole(
-                self._plan, json.dumps({"job": job, "run_bytes": run_bytes, "runs": str(self.runs)}).encode()
-            )  # fmt: skip
-            return run_bytes
-        except BaseException:
-            self.lock.release()
+        except BadInput:
+            self.lock.release()  # what an earlier attempt at something else has left stays
             raise
+        if is_same and earlier["run_bytes"] <= run_bytes:  # type: ignore[index]
+            self._remove_unfinished()
+            return earlier["run_bytes"]  # type: ignore[index]
+        if earlier is not None:
+            logger.info("%s holds an unfinished ingest of something else: starting over", self.path)
+        self.clear()
+        for folder in (self.runs, self.entries):
+            folder.mkdir(parents=True)
+        if not self.target.is_local:
+            self.target.remove(layout.ROOT)  # from here on there is no store until the new one is whole
+            self.target.remove()
+        plan = {"job": job, "run_bytes": run_bytes, "runs": str(self.runs)}
+        write_whole(self._plan, json.dumps(plan).encode())
+        return run_bytes
 
     def _check_target(self, overwrite: bool) -> None:
         if self._old.exists() and not self.target.path.exists():  # killed between the two renames of `publish`
@@ -144,12 +166,22 @@ class Workspace:
         """Remove the scratch files."""
         earlier = self._read_plan()
         for path in {self.runs, Path(earlier["runs"]) if earlier else self.runs}:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_tree(path)
         if self.path.exists():
             # the plan goes last, so that a clearing that was killed is known for what it is
             for child in sorted(self.path.iterdir(), key=lambda path: path in (self._plan, self._finished)):
-                shutil.rmtree(child) if child.is_dir() else child.unlink()
+                _remove_tree(child) if child.is_dir() else child.unlink()
             self.path.rmdir()
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder, even while a task of a cluster that nobody waits for still writes into it."""
+    for _ in range(100):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+        time.sleep(0.05)
+    shutil.rmtree(path)
 
 
 def _exchange(one: Path, other: Path) -> bool:

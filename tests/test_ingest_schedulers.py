@@ -1,0 +1,70 @@
+"""The store is the same, to the bit, on every scheduler and for every memory limit."""
+
+import distributed
+import numpy as np
+import pytest
+from store_helpers import chunks_below, some_labels, some_matrix, write_svmlight
+
+import gdm_dask
+from gdm_dask.ingestion import run_ingest
+
+MATRIX = some_matrix(300, 200)
+LABELS = some_labels(300)
+OPTIONS = {"block_bytes": 8000}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the sources, and the chunks that the simplest way of ingesting them gives."""
+    folder = tmp_path_factory.mktemp("sources")
+    write_svmlight(folder / "x.svm", MATRIX, LABELS)
+    np.save(folder / "x.npy", MATRIX.toarray())
+    np.save(folder / "y.npy", LABELS)
+    for kind, y in (("svm", None), ("npy", folder / "y.npy")):
+        gdm_dask.ingest(folder / f"x.{kind}", folder / f"{kind}.zarr", y, scheduler="synchronous", **OPTIONS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A real cluster: a scheduler and two worker processes."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def assert_same(folder, tmp_path, kind, **options):
+    y = None if kind == "svm" else folder / "y.npy"
+    done = run_ingest(folder / f"x.{kind}", tmp_path / "s", y, **OPTIONS, **options)
+    assert chunks_below(tmp_path / "s") == chunks_below(folder / f"{kind}.zarr")
+    assert done.store.fingerprint == gdm_dask.open_store(folder / f"{kind}.zarr").fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+    return done
+
+
+@pytest.mark.parametrize("kind", ["svm", "npy"])
+@pytest.mark.parametrize(("scheduler", "n_workers"), [("threads", 1), ("threads", 2), ("threads", 5), ("processes", 2)])
+def test_local_schedulers(folder, tmp_path, kind, scheduler, n_workers):
+    done = assert_same(folder, tmp_path, kind, scheduler=scheduler, n_workers=n_workers, run_bytes=5000)
+    assert done.runs_written > 5
+    assert done.blocks_written > 5
+
+
+@pytest.mark.parametrize("kind", ["svm", "npy"])
+def test_distributed(folder, tmp_path, kind, cluster):
+    done = assert_same(folder, tmp_path, kind, scheduler=cluster, run_bytes=5000)
+    assert done.runs_written > 5
+
+
+def test_objects_on_a_cluster(folder, tmp_path, cluster):
+    gdm_dask.ingest(MATRIX, tmp_path / "s", LABELS, scheduler=cluster, run_bytes=5000, **OPTIONS)
+    assert chunks_below(tmp_path / "s") == chunks_below(folder / "svm.zarr")
+
+
+@pytest.mark.parametrize("memory_limit", ["400MB", "1GB", "100GB"])
+def test_memory_limits(folder, tmp_path, memory_limit):
+    assert_same(folder, tmp_path, "svm", memory_limit=memory_limit)
