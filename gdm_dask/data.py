@@ -63,6 +63,12 @@ def default_scheduler(X: Any) -> Any:
     return "processes" if isinstance(X, FeatureStore) and X.nbytes > PROCESSES_FROM else "threads"
 
 
+def as_dask_array(X: Any) -> Any:
+    """A Dask array or DataFrame as an array whose shape is known."""
+    array = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
+    return array.copy().compute_chunk_sizes() if any(np.isnan(size) for size in array.shape) else array
+
+
 @contextmanager
 def open_data(X: Any, engine: Engine, memory_limit: int | str | None, n_supports: int) -> Iterator[Data]:
     """Blocks of a store, or of a matrix (samples x features) that was checked before.

@@ -25,7 +25,7 @@ from gdm_dask import model_files
 from gdm_dask.checkpoint import Checkpoint
 from gdm_dask.correlation import block_redundancy_rate, correlation_limit
 from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
-from gdm_dask.data import Data, as_store, default_scheduler, is_dask, is_store, open_data
+from gdm_dask.data import Data, as_dask_array, as_store, default_scheduler, is_dask, is_store, open_data
 from gdm_dask.engine import Engine
 from gdm_dask.errors import BadInput
 from gdm_dask.groups import Pairs
@@ -239,23 +239,24 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
                 return X, X.labels.astype(np.float64)
             n_samples = X.shape[1]
         elif is_dask(X):
+            if hasattr(X, "columns"):
+                self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
+            X = as_dask_array(X)
             if X.ndim != 2:
                 raise BadInput(f"a matrix of samples x features is needed, not a Dask array of shape {X.shape}")
             n_samples, self.n_features_in_ = X.shape
-            if hasattr(X, "columns"):
-                self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
             y = y.compute() if is_dask(y) else y
         else:
             X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2)
             n_samples = X.shape[0]
         return X, self._encode(y, n_samples)
 
-    def _encode(self, y: Any, n_samples: Any) -> np.ndarray:
+    def _encode(self, y: Any, n_samples: int) -> np.ndarray:
         if y is None:
             raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
         y = column_or_1d(y)
         assert_all_finite(y, input_name="y")
-        if isinstance(n_samples, (int, np.integer)) and len(y) != n_samples:
+        if len(y) != n_samples:
             raise BadInput(f"{len(y)} labels for {n_samples} samples")
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -422,6 +423,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         if is_store(X):
             return self._support_columns(X)[:, np.argsort(self.support_features_)]
         if is_dask(X):
+            X = as_dask_array(X)
             self._check_width(X.shape[1], "the Dask array")
             return X[:, np.sort(self.support_features_)]
         return super().transform(X)
@@ -433,6 +435,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             self._check_width(store.shape[0], store.url, ": ingest it with --like the training store")
             return sp.csr_array(store.read_rows(self.support_features_).T)
         if is_dask(X):
+            X = as_dask_array(X)
             self._check_width(X.shape[1], "the Dask array")
             return X[:, self.support_features_].compute()
         X = validate_data(self, X, accept_sparse="csr", reset=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -126,6 +127,21 @@ def test_dask_arrays(data, fitted, chunks: tuple[int, int]) -> None:
     np.testing.assert_array_equal(gdm.predict(lazy), gdm.predict(X))
     np.testing.assert_array_equal(gdm.transform(lazy).compute(), gdm.transform(X))
     assert gdm.score(lazy, y) == gdm.score(X, y)
+
+
+def test_dask_data_frames_and_unknown_chunks(data, fitted) -> None:
+    X, y = data
+    frame = pd.DataFrame(X).add_prefix("word ")
+    lazy = dd.from_pandas(frame, npartitions=3)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(lazy, y)
+    assert_same(gdm, fitted["dense"])
+    assert gdm.feature_names_in_.tolist() == frame.columns.tolist()
+    unknown = lazy.to_dask_array()
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(unknown, y), fitted["dense"])
+    assert np.isnan(unknown.shape[0])
+    for given in (lazy, unknown):
+        np.testing.assert_array_equal(gdm.predict(given), gdm.predict(frame))
+        np.testing.assert_array_equal(gdm.transform(given).compute(), gdm.transform(frame))
 
 
 def test_dask_array_of_sparse_blocks(data, fitted) -> None:
