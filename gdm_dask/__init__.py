@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gdm_dask.correlation import feature_correlations, redundancy_rate
     from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.importance import group_importance
     from gdm_dask.ingestion import ingest
+    from gdm_dask.stability import stability_selection
     from gdm_dask.store import FeatureStore, open_store
 
 __version__ = version("gdm_dask")
@@ -21,7 +23,9 @@ _HOMES = {
     "feature_correlations": "gdm_dask.correlation",
     "ingest": "gdm_dask.ingestion",
     "open_store": "gdm_dask.store",
+    "group_importance": "gdm_dask.importance",
     "redundancy_rate": "gdm_dask.correlation",
+    "stability_selection": "gdm_dask.stability",
 }
 
 __all__ = [
@@ -29,9 +33,11 @@ __all__ = [
     "GroupDiscoveryMachine",
     "__version__",
     "feature_correlations",
+    "group_importance",
     "ingest",
     "open_store",
     "redundancy_rate",
+    "stability_selection",
 ]
 
 

@@ -474,6 +474,25 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         """Read a machine that `save` wrote."""
         return model_files.load(cls, path)
 
+    def report(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
+        """A page about the fitted machine: supports, groups, map, bounds, cost; one file that opens anywhere.
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write it, as ``.html``, ``.md`` or ``.json``.
+        **options
+            `store`, `test`, `image_shape`, `compare`, `stability`, `title`: see `gdm_dask.report.gather`.
+
+        Returns
+        -------
+        str
+            The text; HTML where there is no path.
+        """
+        from gdm_dask.report import make_report
+
+        return make_report(self, path, **options)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True

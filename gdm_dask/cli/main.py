@@ -64,7 +64,13 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def run() -> None:
     """Entry point: errors that the user can act on become one line and an exit code, never a traceback."""
-    from gdm_dask.cli import demo_command, model_commands, store_commands  # noqa: F401 (they register their commands)
+    from gdm_dask.cli import (  # noqa: F401 (they register their commands)
+        cluster_commands,
+        demo_command,
+        model_commands,
+        report_commands,
+        store_commands,
+    )
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)

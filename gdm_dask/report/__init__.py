@@ -1,0 +1,6 @@
+"""Reports: what a fit found, as one page that opens from disk, as Markdown, or as JSON."""
+
+from gdm_dask.report.gather import gather
+from gdm_dask.report.write import FORMS, make_report, render
+
+__all__ = ["FORMS", "gather", "make_report", "render"]

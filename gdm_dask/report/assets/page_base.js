@@ -1,0 +1,84 @@
+// Elements, numbers and names. Text reaches the page as text nodes only: nothing in it is ever parsed as markup.
+const report = JSON.parse(document.getElementById('data').textContent);
+const $ = (id) => document.getElementById(id);
+
+function fill(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith('on')) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? '' : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const locale = 'en';
+const whole = (x) => x.toLocaleString(locale);
+const digits = (x, n = 3) => (x === 0 ? '0' : Number(x.toPrecision(n)).toLocaleString(locale, { maximumSignificantDigits: n }));
+const percent = (x, n = 1) => `${(100 * x).toFixed(n)} %`;
+const minus = (text) => text.replace('-', '−');
+const signed = (x, n = 3) => (x > 0 ? '+' : '') + minus(digits(x, n));
+const correlation = (x) => (x < 0 ? '−' : '+') + Math.abs(x).toFixed(2);
+const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? '' : 's'}`;
+const seconds = (x) => (x < 0.0995 ? `${digits(1000 * x, 2)} ms` : x < 120 ? `${digits(x, 3)} s` : `${digits(x / 60, 3)} min`);
+function bytes(x) {
+  for (const [unit, scale] of [['TB', 1e12], ['GB', 1e9], ['MB', 1e6], ['kB', 1e3]]) {
+    if (x >= scale) return `${digits(x / scale)} ${unit}`;
+  }
+  return `${whole(Math.round(x))} B`;
+}
+
+// Names may be anything: long, right to left, full of markup. They are isolated and wrapped, never trusted.
+const named = (text) => el('bdi', { class: 'name' }, text === '' ? '(no name)' : text);
+const supports = report.supports;
+const groups = report.groups;
+const nSupports = supports.feature.length;
+const nameTable = new Map(supports.feature.map((feature, k) => [feature, supports.name[k]]));
+if (report.names) report.names.feature.forEach((feature, k) => nameTable.set(feature, report.names.name[k]));
+const featureName = (feature) => nameTable.get(feature) ?? (report.data.named ? String(feature) : `feature ${feature}`);
+const supportName = (k) => (report.data.named ? supports.name[k] : `feature ${supports.feature[k]}`);
+const classOf = (weight) => (weight > 0 ? 1 : 0);
+const classLabel = (k) => el('span', { class: k ? 'class one' : 'class' }, el('bdi', {}, report.data.classes[k]));
+const classFill = (k) => css(k ? '--one-fill' : '--zero-fill');
+const frequencyOf = (k) => (supports.frequency ? supports.frequency[0][k] + supports.frequency[1][k] : null);
+
+// A section is shown when it has something to tell, with its place in the navigation.
+function show(id, short, explanation) {
+  const section = $(id);
+  section.hidden = false;
+  if (short) $('nav').firstElementChild.append(el('li', {}, el('a', { href: `#${id}` }, short)));
+  if (explanation) section.querySelector('.explain').textContent = explanation;
+  return section.querySelector('.body');
+}
+
+// What is drawn for a width or a theme is drawn again when they change.
+const redraws = [];
+function responsive(container, draw) {
+  let last = 0;
+  const again = (force) => {
+    const width = Math.floor(container.clientWidth);
+    if (width > 0 && (force || width !== last)) {
+      last = width;
+      draw(width);
+    }
+  };
+  redraws.push(() => again(true));
+  new ResizeObserver(() => again(false)).observe(container);
+  again(false);
+}
+
+const tip = $('tip');
+function showTip(x, y, ...content) {
+  tip.replaceChildren(...content);
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  const left = x + 14 + box.width > innerWidth ? Math.max(4, x - box.width - 14) : x + 14;
+  const top = y + 14 + box.height > innerHeight ? Math.max(4, y - box.height - 14) : y + 14;
+  tip.style.left = `${left}px`;
+  tip.style.top = `${top}px`;
+}
+const hideTip = () => { tip.hidden = true; };

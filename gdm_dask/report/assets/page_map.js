@@ -1,0 +1,125 @@
+// The clustered heat map: correlations of every pair of supports, on a canvas that answers to pointer and keys.
+const STRIP = 10; // class of each support, to the left
+const SIZES = 34; // size of each group, above
+
+function rgb(name) {
+  const hex = css(name).replace('#', '');
+  return [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16));
+}
+function correlationColors(largest) {
+  const [low, mid, high] = ['--zero-fill', '--mid', '--one-fill'].map(rgb);
+  return (value) => {
+    const t = Math.min(1, Math.abs(value) / largest);
+    const end = value < 0 ? low : high;
+    return mid.map((channel, c) => Math.round(channel + (end[c] - channel) * t));
+  };
+}
+
+function showMap() {
+  const map = report.map;
+  if (!map) return;
+  const n = map.order.length;
+  const some = n < nSupports ? `the ${whole(n)} strongest of ${whole(nSupports)} supports` : `the ${whole(n)} supports`;
+  const body = show('map', 'Map', `Correlations among ${some}, with similar ones side by side. ${report.parameters.tau > 0 ? `By construction none reaches ${digits(1 - report.parameters.tau)}; blocks of colour are related signals.` : 'This run has no limit on correlations.'} Above: sizes of the groups; at the left: the class that each speaks for.`);
+  const value = (i, j) => (i === j ? 100 : i > j ? map.percent[(i * (i - 1)) / 2 + j] : map.percent[(j * (j - 1)) / 2 + i]);
+  const largest = Math.max(1, map.percent.reduce((most, x) => Math.max(most, Math.abs(x)), 0));
+  const zoom = el('select', { id: 'zoom', onchange: () => draw() }, ['1', '2', '4'].map((times) => el('option', { value: times }, `${times} ×`)));
+  const canvas = el('canvas', { tabindex: 0, role: 'img', 'aria-label': `Heat map of the correlations among ${some}. Move with the arrow keys, open a group with Enter.` });
+  const chosen = el('p', { class: 'chosen', role: 'status', 'aria-live': 'polite' }, 'Point at a cell, or move with the arrow keys.');
+  const box = el('div', { class: 'mapbox' }, canvas);
+  const card = el('div', { class: 'card' }, el('div', { class: 'tools' }, el('label', { for: 'zoom' }, 'Zoom'), zoom, mapLegend(largest)), box, chosen);
+  body.append(card);
+  const state = { cell: 1, at: null, picture: null };
+
+  function draw() {
+    const room = Math.min(box.clientWidth - STRIP - 4, 720) * Number(zoom.value);
+    state.cell = Math.max(1, Math.min(40, room / n));
+    state.picture = paint(n, value, correlationColors(largest));
+    refresh();
+  }
+  function refresh() {
+    const side = Math.round(state.cell * n);
+    const scale = devicePixelRatio || 1;
+    canvas.width = (side + STRIP + 3) * scale;
+    canvas.height = (side + SIZES + 3) * scale;
+    canvas.style.width = `${side + STRIP + 3}px`;
+    canvas.style.height = `${side + SIZES + 3}px`;
+    const pen = canvas.getContext('2d');
+    pen.scale(scale, scale);
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage(state.picture, STRIP, SIZES, side, side);
+    margins(pen, map.order, state.cell);
+    if (state.at) mark(pen, state.at, state.cell, side);
+  }
+  function point(i, j, x, y) {
+    state.at = [i, j];
+    refresh();
+    const [a, b] = [map.order[i], map.order[j]];
+    const text = i === j ? groupText(a) : `ρ = ${minus((value(i, j) / 100).toFixed(2))}`;
+    chosen.replaceChildren(named(supportName(a).slice(0, 200)), ...(i === j ? [] : [' and ', named(supportName(b).slice(0, 200))]), `: ${text}`);
+    if (x !== undefined) showTip(x, y, named(supportName(a)), ...(i === j ? [] : [named(supportName(b))]), el('p', {}, text));
+  }
+  const cellAt = (event) => {
+    const frame = canvas.getBoundingClientRect();
+    const j = Math.floor((event.clientX - frame.left - STRIP) / state.cell);
+    const i = Math.floor((event.clientY - frame.top - SIZES) / state.cell);
+    return i >= 0 && j >= 0 && i < n && j < n ? [i, j] : null;
+  };
+  canvas.addEventListener('pointermove', (event) => { const at = cellAt(event); if (at) point(...at, event.clientX, event.clientY); else hideTip(); });
+  canvas.addEventListener('pointerleave', () => { state.at = null; refresh(); hideTip(); });
+  canvas.addEventListener('click', (event) => { const at = cellAt(event); if (at) openGroup(map.order[at[0]]); });
+  canvas.addEventListener('keydown', (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const [i, j] = state.at ?? [0, 0];
+    if (event.key === 'Enter' && state.at) openGroup(map.order[i]);
+    if (!step) return;
+    event.preventDefault();
+    const inside = (x) => Math.min(n - 1, Math.max(0, x));
+    point(inside(i + step[0]), inside(j + step[1]));
+  });
+  responsive(box, draw);
+}
+const groupText = (k) => (groups ? plural(groups.size[k], 'member') : 'support') + `, weight ${signed(supports.weight[k])}`;
+
+function paint(n, value, color) {
+  const picture = el('canvas', { width: n, height: n });
+  const pen = picture.getContext('2d');
+  const image = pen.createImageData(n, n);
+  const none = rgb('--line');
+  for (let i = 0; i < n; i++) {
+    for (let j = 0; j < n; j++) image.data.set([...(i === j ? none : color(value(i, j))), 255], 4 * (i * n + j));
+  }
+  pen.putImageData(image, 0, 0);
+  return picture;
+}
+function margins(pen, order, cell) {
+  const fills = [classFill(0), classFill(1)];
+  const most = groups ? Math.log(Math.max(2, ...order.map((k) => groups.size[k]))) : 1;
+  order.forEach((k, i) => {
+    pen.fillStyle = fills[classOf(supports.weight[k])];
+    pen.fillRect(0, SIZES + i * cell, STRIP - 4, Math.max(1, cell - 0.5));
+    const height = groups ? (Math.log(groups.size[k]) / most) * (SIZES - 6) : 0;
+    pen.fillRect(STRIP + i * cell, SIZES - 3 - height, Math.max(1, cell - 0.5), Math.max(1, height));
+  });
+}
+function mark(pen, [i, j], cell, side) {
+  pen.strokeStyle = css('--ink');
+  pen.lineWidth = 1;
+  pen.globalAlpha = 0.35;
+  pen.strokeRect(STRIP, SIZES + i * cell, side, cell);
+  pen.strokeRect(STRIP + j * cell, SIZES, cell, side);
+  pen.globalAlpha = 1;
+  pen.lineWidth = 2;
+  pen.strokeRect(STRIP + j * cell, SIZES + i * cell, cell, cell);
+}
+function mapLegend(largest) {
+  const steps = 21;
+  const bars = Array.from({ length: steps }, (_, k) => {
+    const t = (2 * k) / (steps - 1) - 1;
+    const end = t < 0 ? '--zero-fill' : '--one-fill';
+    return svg('rect', { x: 48 + 6 * k, y: 0, width: 6, height: 14, fill: `color-mix(in srgb, var(${end}) ${Math.round(100 * Math.abs(t))}%, var(--mid))` });
+  });
+  const limit = (largest / 100).toFixed(2);
+  return svg('svg', { width: 224, height: 16, role: 'img', 'aria-label': `Colours from a correlation of minus ${limit} to plus ${limit}` },
+    svg('text', { x: 42, y: 12, 'text-anchor': 'end' }, `−${limit}`), bars, svg('text', { x: 180, y: 12 }, `+${limit}`));
+}

@@ -1,0 +1,95 @@
+// The first things to know, the bounds, the cost, and how to read it all.
+const facts = report.facts;
+const stopReasons = {
+  tolerance: 'the bounds met', max_cuts: 'limit of cuts', 'repeated cut': 'best cut repeated',
+  'nothing left': 'no feature left', 'enough supports': 'enough supports',
+};
+
+function tile(name, big, small) {
+  return el('div', {}, el('dt', {}, name), el('dd', { class: 'big' }, big), small ? el('dd', { class: 'small' }, small) : null);
+}
+
+function showGlance() {
+  const section = $('glance');
+  section.hidden = false;
+  const tiles = section.querySelector('.tiles');
+  const data = report.data;
+  if (data.n_samples !== null) {
+    const split = data.class_counts.map((count, k) => el('div', {}, classLabel(k), ` ${whole(count)}`));
+    tiles.append(tile('Samples', whole(data.n_samples), split));
+  }
+  tiles.append(tile('Features', whole(data.n_features)));
+  tiles.append(tile('Supports', whole(facts.n_supports), `${digits((100 * facts.n_supports) / data.n_features)} % of the features`));
+  if (facts.n_affiliated !== null) {
+    tiles.append(tile('Affiliated', whole(facts.n_affiliated), `in ${plural(facts.n_groups_with_affiliated, 'group')}; the largest has ${plural(facts.largest_group, 'member')}`));
+  }
+  for (const entry of report.accuracy) {
+    const auc = entry.auc === null ? '' : `AUC ${entry.auc.toFixed(4)}, `;
+    tiles.append(tile(`Accuracy, ${entry.kind}`, percent(entry.accuracy, 2), [`${auc}on ${plural(entry.n_samples, 'sample')} of `, el('bdi', {}, entry.name)]));
+  }
+  tiles.append(tile('Redundancy rate', facts.redundancy_rate.toFixed(4), 'of the supports; 0 is none'));
+  const state = facts.converged ? el('span', { class: 'state good' }, '✓ converged') : el('span', { class: 'state open' }, '○ not converged');
+  tiles.append(tile('Gap', percent(facts.gap, facts.gap < 0.01 ? 3 : 1), [state, `: ${stopReasons[facts.stopped] ?? facts.stopped}`]));
+  tiles.append(tile('Time', seconds(facts.seconds), `for ${plural(facts.n_cuts, 'cut')} and the groups`));
+}
+
+function legend(entries) {
+  return el('ul', { class: 'legend' }, entries.map(([color, name, dash]) => el('li', {},
+    svg('svg', { width: 22, height: 8, 'aria-hidden': 'true' }, svg('line', { x1: 0, x2: 22, y1: 4, y2: 4, stroke: `var(${color})`, 'stroke-width': 3, 'stroke-dasharray': dash })), name)));
+}
+
+function showBounds() {
+  const cuts = report.cuts;
+  if (!cuts.lower.length) return;
+  const proved = facts.converged
+    ? `They meet within the tolerance (${digits(report.parameters.tol)}), which proves the selection nearly optimal for problem (4).`
+    : 'They do not meet within the tolerance, so the selection is not proved optimal; the fit ended for another reason.';
+  const body = show('bounds', 'Bounds', `After each cut the optimum of problem (4), over the features that no support speaks for, lies between the two lines: both are valid bounds, also where the matching is greedy. ${proved}`);
+  const gap = cuts.lower.map((lower, k) => (cuts.upper[k] > 0 ? Math.max(0, (cuts.upper[k] - lower) / cuts.upper[k]) : 0));
+  const bounds = el('div', { class: 'plot' });
+  const gaps = el('div', { class: 'plot' });
+  const colors = [['--one-fill', 'upper bound'], ['--zero-fill', 'lower bound', '5 3']];
+  body.append(el('div', { class: 'pair' }, el('div', { class: 'card' }, legend(colors), bounds), el('div', { class: 'card' }, legend([['--accent', 'gap, (upper − lower) / upper']]), gaps)));
+  const precise = (v, exact) => minus(digits(v, exact ? 6 : 3));
+  lineChart(bounds, { label: `Bounds after each of ${cuts.lower.length} cuts`, xLabel: 'cut', yFormat: precise, series: [
+    { name: 'upper', values: cuts.upper, color: '--one-fill' }, { name: 'lower', values: cuts.lower, color: '--zero-fill', dash: '5 3' }] });
+  lineChart(gaps, { label: `Gap after each cut, ${percent(gap.at(-1), 2)} at the end`, xLabel: 'cut', zero: true, yFormat: (v, exact) => percent(v, exact ? 3 : v < 0.1 ? 1 : 0), series: [{ name: 'gap', values: gap, color: '--accent' }] });
+  body.append(numbersBehind(['cut', 'supports', 'best score', 'lower bound', 'upper bound', 'gap'], cuts.lower.map((lower, k) => [
+    String(k + 1), whole(cuts.n_supports[k]), digits(cuts.best_score[k], 4), digits(lower, 6), digits(cuts.upper[k], 6), percent(gap[k], 3)])));
+}
+
+function showCost() {
+  const parts = Object.entries(report.timings).filter(([name]) => name !== 'total').map(([name, value]) => ({ name, value }));
+  const rest = facts.seconds - parts.reduce((sum, part) => sum + part.value, 0);
+  if (rest > 0.01 * facts.seconds) parts.push({ name: 'other', value: rest, color: '--soft' });
+  const counts = report.counts;
+  const body = show('cost', 'Cost', `${seconds(facts.seconds)} in all, ${plural(counts.passes, 'pass').replace('passs', 'passes')} over the data, ${bytes(counts.bytes_read)} decoded.`);
+  const time = el('div', { class: 'plot' });
+  const reads = el('div', { class: 'plot' });
+  body.append(el('div', { class: 'pair' }, el('div', { class: 'card' }, el('h3', {}, 'Where the time went'), time), el('div', { class: 'card' }, el('h3', {}, 'What was read'), reads)));
+  barList(time, `Seconds: ${parts.map((part) => `${part.name} ${seconds(part.value)}`).join(', ')}`, parts, seconds);
+  const blocks = [{ name: 'blocks used', value: counts.blocks_used }, { name: 'blocks read', value: counts.blocks_read },
+    { name: 'rows scanned', value: counts.rows_scanned }, { name: 'rows skipped', value: counts.rows_skipped, color: '--soft' }];
+  reads.append(plainTable(['', ''], [...blocks.map((one) => [one.name, whole(one.value)]), ['bytes read', bytes(counts.bytes_read)], ['tasks', whole(counts.tasks)]]));
+  const cuts = report.cuts;
+  body.append(numbersBehind(['cut', 'scores', 'matching', 'master', 'bytes read', 'features compared'], cuts.lower.map((_, k) => [String(k + 1),
+    ...['scores', 'matching', 'master'].map((part) => seconds(cuts.seconds[part][k])), bytes(cuts.bytes_read[k]), whole(cuts.n_examined[k])])));
+}
+
+function showAbout() {
+  const body = show('about', 'How to read this');
+  const tau = report.parameters.tau;
+  const term = (name, text) => [el('dt', {}, name), el('dd', {}, text)];
+  body.append(el('dl', { class: 'prose' },
+    term('Support', 'A feature that tells the classes apart and correlates with no other support.'),
+    term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau). Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
+    term('Weight', 'Of the normalised feature in the machine. Its sign tells the class that the feature speaks for when it is large.'),
+    term('Score', 'How much a feature would change the margin at the moment its cut was made.'),
+    term('Redundancy rate', 'The mean |ρ| over pairs of supports, divided as in the paper of Zhai, Tan, Tsang and Ong (ICML 2012).'),
+    term('Gap', 'How far apart the bounds are, relative to the upper one. Only a gap within the tolerance is called converged.'),
+    term('Accuracy', 'Of a linear SVM that was fitted again on the supports alone.')));
+  const shown = { ...report.parameters };
+  for (const [key, value] of Object.entries(report.run)) if (typeof value === 'string') shown[key] = value;
+  body.append(el('h3', {}, 'Parameters'), plainTable(['', ''], Object.entries(shown).map(([key, value]) => [key, el('bdi', {}, value === null ? 'none' : String(value))])));
+  $('made').textContent = `Made with ${report.made_with}. This page is one file and fetches nothing.`;
+}

@@ -1,0 +1,85 @@
+// The supports as a table, and as dots by weight and group size.
+function scoreText(k) {
+  const scores = supports.scores[k];
+  return scores.length ? scores[0][0] : null;
+}
+function scoreSpark(k) {
+  const scores = supports.scores[k];
+  if (!scores.length) return '–';
+  const largest = Math.max(...scores.map(([, score]) => Math.abs(score)));
+  const width = Math.min(80, 5 * scores.length);
+  const bars = scores.slice(0, 16).map(([, score], i) => {
+    const height = Math.max(1, (Math.abs(score) / largest) * 14);
+    return svg('rect', { x: i * 5, y: 14 - height, width: 4, height, fill: 'var(--soft)' });
+  });
+  const label = scores.map(([cut, score]) => `cut ${cut}: ${signed(score)}`).join('; ');
+  const text = `${scores[0][0]}: ${digits(Math.abs(scores[0][1]), 3)}`;
+  return el('span', { class: 'class-free', title: label }, text, ' ', scores.length > 1 ? svg('svg', { width, height: 14, role: 'img', 'aria-label': label }, bars) : null);
+}
+function frequencyCell(k) {
+  const share = report.data.class_counts.map((count, c) => (count ? supports.frequency[c][k] / count : 0));
+  const label = share.map((x, c) => `${percent(x)} of ${report.data.classes[c]}`).join(', ');
+  const bars = share.map((x, c) => svg('rect', { x: 0, y: c * 6, width: Math.max(1, 40 * x), height: 5, rx: 1, fill: `var(${c ? '--one-fill' : '--zero-fill'})` }));
+  return el('span', { class: 'class-free', title: label }, whole(frequencyOf(k)), ' ', svg('svg', { width: 40, height: 11, role: 'img', 'aria-label': label }, bars));
+}
+
+function supportColumns() {
+  const largest = Math.max(...supports.weight.map(Math.abs));
+  const columns = [
+    { label: 'Rank', number: true, first: 'up', value: (k) => k, cell: (k) => whole(k + 1) },
+    { label: 'Support', header: true, value: (k) => supportName(k), cell: (k) => groupButton(k) },
+    { label: 'Weight', number: true, value: (k) => supports.weight[k], cell: (k) => signed(supports.weight[k]), tip: 'Of the normalised feature' },
+    { label: 'Speaks for', value: (k) => report.data.classes[classOf(supports.weight[k])], cell: (k) => el('span', { class: 'class-free' }, signedBar(supports.weight[k], largest), classLabel(classOf(supports.weight[k]))) },
+  ];
+  if (supports.frequency) columns.push({ label: 'Samples with it', number: true, value: frequencyOf, cell: frequencyCell, tip: 'Samples in which it is not zero; bars: share of each class' });
+  columns.push({ label: 'Cut: score', number: true, first: 'up', value: scoreText, cell: scoreSpark, tip: 'First cut that holds it, and its score there; bars: scores in all such cuts' });
+  if (groups) columns.push({ label: 'Group', number: true, value: (k) => groups.size[k], cell: (k) => whole(groups.size[k]), tip: 'Members, the support included' });
+  if (report.importance) columns.push({ label: 'Importance', number: true, value: (k) => importanceOf(k), cell: (k) => minus((100 * importanceOf(k)).toFixed(2)), tip: 'Points of accuracy lost when its group is permuted' });
+  if (report.stability) columns.push({ label: 'Found again', number: true, value: (k) => report.stability.group_frequency[k], cell: (k) => percent(report.stability.group_frequency[k], 0), tip: 'Share of subsamples that found its group' });
+  return columns;
+}
+const importanceOf = (k) => (report.importance.group ?? report.importance.support)[k];
+
+function showSupports() {
+  const body = show('supports', 'Supports');
+  body.append(dataTable({ caption: 'supports', unit: 'support', n: nSupports, columns: supportColumns(), pageSize: 15, sort: 0, down: false, text: (k) => `${supportName(k)} ${supports.feature[k]} ${report.data.classes[classOf(supports.weight[k])]}` }));
+}
+
+function showSizes() {
+  if (!groups || nSupports < 3 || Math.max(...groups.size) < 2) return;
+  const body = show('sizes', null);
+  const plot = el('div', { class: 'plot' });
+  body.append(el('div', { class: 'card' }, el('ul', { class: 'legend' }, [0, 1].map((c) => el('li', {}, classLabel(c)))), plot));
+  responsive(plot, (width) => drawSizes(plot, width));
+}
+function drawSizes(plot, width) {
+  const frame = { left: 58, top: 28, right: width - 16, bottom: 290 };
+  const weights = supports.weight.map(Math.abs);
+  const most = Math.log10(Math.max(...groups.size));
+  const x = linear(0, Math.max(...weights), frame.left, frame.right);
+  const y = linear(0, Math.max(1, most), frame.bottom, frame.top);
+  const powers = Array.from({ length: Math.floor(Math.max(1, most)) + 1 }, (_, k) => k);
+  const chart = svg('svg', { width, height: 334, role: 'img', 'aria-label': 'Supports by weight and size of their groups; the table of supports has the numbers' });
+  chart.append(...axes(frame, x, y, { xTicks: ticks(0, Math.max(...weights), width / 90), xFormat: (v) => digits(v), yTicks: powers, yFormat: (v) => whole(10 ** v), xLabel: '|weight|', yLabel: 'members' }));
+  const points = weights.map((weight, k) => [x(weight), y(Math.log10(groups.size[k]))]);
+  const marks = points.map(([cx, cy], k) => (classOf(supports.weight[k])
+    ? svg('rect', { x: cx - 3.5, y: cy - 3.5, width: 7, height: 7, fill: css('--one-fill'), 'fill-opacity': 0.7 })
+    : svg('circle', { cx, cy, r: 4, fill: css('--zero-fill'), 'fill-opacity': 0.7 })));
+  chart.append(...marks);
+  const nearest = (event) => {
+    const box = chart.getBoundingClientRect();
+    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+    let best = 400, found = null;
+    points.forEach(([cx, cy], k) => { const d = (cx - px) ** 2 + (cy - py) ** 2; if (d < best) [best, found] = [d, k]; });
+    return found;
+  };
+  chart.addEventListener('pointermove', (event) => {
+    const k = nearest(event);
+    chart.style.cursor = k === null ? 'default' : 'pointer';
+    if (k === null) hideTip();
+    else showTip(event.clientX, event.clientY, named(supportName(k)), el('p', {}, `weight ${signed(supports.weight[k])}, ${plural(groups.size[k], 'member')}`));
+  });
+  chart.addEventListener('pointerleave', hideTip);
+  chart.addEventListener('click', (event) => { const k = nearest(event); if (k !== null) openGroup(k); });
+  plot.replaceChildren(chart);
+}

@@ -1,0 +1,72 @@
+"""Features as pixels: mean images of the classes, and which pixels are supports or affiliated (Figures 1 and 6)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.labelled import Labelled
+
+MAX_PIXELS = 1 << 18
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """Rows and columns of an image.
+
+    >>> parse_shape("28x28"), parse_shape("112 × 92")
+    ((28, 28), (112, 92))
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*[x\u00d7,]\s*(\d+)\s*", text)
+    if match is None or "0" in match.groups():
+        raise BadInput(f"{text!r} is not the shape of an image: write rows x columns, such as 28x28")
+    return int(match.group(1)), int(match.group(2))
+
+
+def check_shape(shape: tuple[int, int], n_features: int) -> None:
+    """Refuse a shape that does not hold the features, or that is too large for a page."""
+    pixels = shape[0] * shape[1]
+    if pixels > MAX_PIXELS:
+        raise BadInput(f"images of {shape[0]} x {shape[1]} are too large for a report: {MAX_PIXELS:,} pixels fit")
+    if not pixels // 2 < n_features <= pixels:  # trailing pixels that are always zero are often left out
+        raise BadInput(
+            f"{n_features} features are not an image of {shape[0]} x {shape[1]} = {pixels} pixels. Give --image-shape "
+            "ROWSxCOLUMNS; features are pixels row by row, and only the last ones may be missing."
+        )
+
+
+def class_means(data: Labelled) -> np.ndarray:
+    """Mean raw value of every feature in each class, (2, n_features)."""
+    member = np.stack([data.labels < 0, data.labels > 0]).astype(np.float64)
+    counts = np.maximum(member.sum(axis=1), 1)
+    sums = []
+    for block in data.blocks():
+        matrix = block.to_scipy() if block.is_sparse else block.values
+        assert matrix is not None
+        sums.append((matrix @ member.T).T)
+    return np.concatenate(sums, axis=1) / counts[:, None]
+
+
+def gather_images(machine: Any, shape: tuple[int, int] | None, data: Labelled | None) -> dict[str, Any] | None:
+    """What the page needs to draw masks; mean images only where there is data."""
+    if shape is None:
+        return None
+    check_shape(shape, machine.n_features_in_)
+    affiliated: dict[int, int] = {}
+    if machine.affiliations_ is not None:
+        place = {int(number): k for k, number in enumerate(machine.support_features_)}
+        table = machine.affiliations_[machine.affiliations_["owner"]]
+        pairs = zip(table["feature"], table["support"], strict=True)
+        affiliated = {int(f): place[int(s)] for f, s in pairs if f != s}
+    images: dict[str, Any] = {"shape": list(shape), "n_pixels": machine.n_features_in_}
+    images["affiliated"] = [[feature, support] for feature, support in sorted(affiliated.items())]
+    images["means"] = None
+    if data is not None:
+        means = class_means(data)
+        low, high = float(means.min()), float(means.max())
+        scale = 255.0 / (high - low) if high > low else 0.0
+        images["means"] = np.rint((means - low) * scale).astype(int).tolist()
+        images["range"] = [low, high]
+    return images

@@ -1,0 +1,275 @@
+"""Stability selection: fits on subsamples, and how often each group is found again.
+
+Among correlated features it is chance which of them becomes the support: on other samples it is another member of the
+same group. So features are the wrong thing to count. Here a *group* counts as found again when its members overlap with
+those of a group of the subsample, whichever of them is the support.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from gdm_dask.data import as_store, is_store
+from gdm_dask.errors import BadInput
+from gdm_dask.store.folder import write_whole
+from gdm_dask.store.sampled import draw_samples, sampled_store
+
+#: Groups that only subsamples found, in the result.
+MAX_OTHERS = 100
+
+Groups = dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stability:
+    """What fits on subsamples agree on.
+
+    Attributes
+    ----------
+    n_repeats : int
+    fraction : float
+        Part of the samples in each subsample.
+    overlap : float
+        Part of the smaller group's members that two groups share to count as the same.
+    group_frequency : list of float
+        For each support of the machine, strongest first: the part of the fits that found its group.
+    support_frequency : list of float
+        The part of the fits in which it was a support itself.
+    group_jaccard, group_kuncheva : float
+        Mean over pairs of fits, with groups that are the same counted as common.
+    support_jaccard, support_kuncheva : float
+        The same for single supports.
+    others : list of dict
+        Groups that only subsamples found, most frequent first: name of a support, frequency, size.
+    """
+
+    n_repeats: int
+    fraction: float
+    overlap: float
+    group_frequency: list[float]
+    support_frequency: list[float]
+    group_jaccard: float
+    group_kuncheva: float
+    support_jaccard: float
+    support_kuncheva: float
+    others: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON."""
+        write_whole(Path(path), json.dumps(self.to_dict(), indent=1).encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Stability:
+        """Read what `save` wrote."""
+        try:
+            document = json.loads(Path(path).read_bytes())
+            return cls(**{field.name: document[field.name] for field in fields(cls)})
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"{path}: the file is damaged. Make it again with 'gdm stability'.") from error
+
+
+def stability_selection(
+    machine: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    n_repeats: int = 20,
+    fraction: float = 0.5,
+    overlap: float = 0.5,
+    seed: int = 0,
+    callback: Callable[[int, int], None] | None = None,
+) -> Stability:
+    """Fit a machine again on subsamples, and count how often each of its groups is found.
+
+    Parameters
+    ----------
+    machine : GroupDiscoveryMachine
+        Fitted on `X`, with groups. Its scheduler runs the fits.
+    X : store, path or URL of one, ndarray or sparse matrix
+    y : array of shape (n_samples,), optional
+        Labels; a store brings its own.
+    n_repeats : int
+    fraction : float
+        Part of the samples of each class in a subsample, drawn without replacement.
+    overlap : float
+        Part of the smaller group's members that two groups share to count as the same, in (0, 1].
+    seed : int
+    callback : callable, optional
+        Gets the number of each finished fit, and `n_repeats`.
+
+    Returns
+    -------
+    Stability
+
+    Examples
+    --------
+    >>> from gdm_dask import GroupDiscoveryMachine
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([-1, 1], 100)
+    >>> X = rng.normal(size=(200, 8))
+    >>> X[:, 0] += y
+    >>> X[:, 1] = X[:, 0] + 0.01 * rng.normal(size=200)
+    >>> gdm = GroupDiscoveryMachine(n_features_to_select=1).fit(X, y)
+    >>> stability_selection(gdm, X, y, n_repeats=4).group_frequency
+    [1.0]
+    """
+    check_is_fitted(machine)
+    if machine.groups_ is None:
+        raise BadInput("the groups were not searched for: fit with groups=True")
+    if n_repeats < 2:
+        raise BadInput(f"n_repeats is a whole number from 2 on, not {n_repeats!r}")
+    if not 0 < overlap <= 1:
+        raise BadInput(f"overlap lies in (0, 1], not {overlap!r}")
+    found: list[Groups] = []
+    for repeat in range(n_repeats):
+        found.append(_fit_subsample(machine, X, y, fraction, seed + repeat))
+        if callback is not None:
+            callback(repeat + 1, n_repeats)
+    return summarise_stability(machine, found, fraction, overlap, _namer(machine, X))
+
+
+def _fit_subsample(machine: Any, X: Any, y: Any, fraction: float, seed: int) -> Groups:
+    again = clone(machine).set_params(verbose=0)
+    if is_store(X):
+        store = as_store(X)
+        again.fit(sampled_store(store.url, fraction, seed, store.storage_options))
+    else:
+        if y is None:
+            raise BadInput("labels of two classes are needed: pass y")
+        chosen = draw_samples(np.asarray(y), fraction, seed)
+        rows = X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+        again.fit(rows, np.asarray(y)[chosen])
+    groups: Groups = again.groups_
+    return groups
+
+
+def _namer(machine: Any, X: Any) -> Callable[[int], str]:
+    """Names of features that the machine itself does not name: those that only subsamples found."""
+    if is_store(X) and as_store(X).has_names:
+        store = as_store(X)
+        return lambda feature: store.names_of(np.array([feature]))[0]
+    names = getattr(machine, "feature_names_in_", None)
+    return lambda feature: str(feature) if names is None else str(names[feature])
+
+
+def summarise_stability(
+    machine: Any, found: list[Groups], fraction: float, overlap: float, name_of: Callable[[int], str] = str
+) -> Stability:
+    """Compare the groups of several fits with those of a machine, and with each other."""
+    reference = machine.groups_
+    hits = np.zeros(len(reference))
+    catalogue: list[tuple[int, np.ndarray, int]] = []  # (support, members, times) of groups that only subsamples found
+    for groups in found:
+        same = same_groups(list(reference.values()), list(groups.values()), overlap)
+        hits += same.any(axis=1)
+        strangers = [
+            item
+            for item, known in zip(groups.items(), [bool(column.any()) for column in same.T], strict=True)
+            if not known
+        ]
+        _count_strangers(catalogue, strangers, overlap)
+    n_repeats, m = len(found), machine.n_features_in_
+    single = [{support: np.array([support]) for support in groups} for groups in found]
+    catalogue.sort(key=lambda entry: (-entry[2], entry[0]))
+    group_jaccard, group_kuncheva = _agreement(found, m, overlap)
+    support_jaccard, support_kuncheva = _agreement(single, m, 1.0)
+    return Stability(
+        n_repeats=n_repeats,
+        fraction=fraction,
+        overlap=overlap,
+        group_frequency=(hits / n_repeats).tolist(),
+        support_frequency=[sum(support in groups for groups in found) / n_repeats for support in reference],
+        group_jaccard=group_jaccard,
+        group_kuncheva=group_kuncheva,
+        support_jaccard=support_jaccard,
+        support_kuncheva=support_kuncheva,
+        others=[
+            {"name": name_of(support), "frequency": times / n_repeats, "size": len(members)}
+            for support, members, times in catalogue[:MAX_OTHERS]
+        ],
+    )
+
+
+def _count_strangers(
+    catalogue: list[tuple[int, np.ndarray, int]], strangers: list[tuple[int, np.ndarray]], overlap: float
+) -> None:
+    """Count groups of one fit that the machine does not have; each adds to the catalogue or to an entry of it."""
+    same = same_groups([members for _, members, _ in catalogue], [members for _, members in strangers], overlap)
+    for k in np.flatnonzero(same.any(axis=1)):
+        support, members, times = catalogue[k]
+        catalogue[k] = (support, members, times + 1)
+    known = [bool(column.any()) for column in same.T]
+    catalogue.extend((support, members, 1) for (support, members), old in zip(strangers, known, strict=True) if not old)
+
+
+def same_groups(some: list[np.ndarray], others: list[np.ndarray], overlap: float) -> np.ndarray:
+    """Which groups are the same: they share at least `overlap` of the smaller one's members.
+
+    Examples
+    --------
+    >>> same_groups([np.array([1, 2]), np.array([7])], [np.array([2, 3, 4]), np.array([6, 7])], 0.5).tolist()
+    [[True, False], [False, True]]
+    """
+    if not some or not others:
+        return np.zeros((len(some), len(others)), bool)
+    width = 1 + max(int(group.max()) for group in itertools.chain(some, others))
+    left, right = _membership(some, width), _membership(others, width)
+    common = (left @ right.T).toarray()
+    sizes = np.minimum.outer(np.array([len(g) for g in some]), np.array([len(g) for g in others]))
+    return common >= np.maximum(overlap * sizes, 1) - 1e-9
+
+
+def _membership(groups: list[np.ndarray], width: int) -> sp.csr_array:
+    pointers = np.concatenate([[0], np.cumsum([len(group) for group in groups])])
+    members = np.concatenate(groups)
+    return sp.csr_array((np.ones(len(members), np.int64), members, pointers), shape=(len(groups), width))
+
+
+def _agreement(found: list[Groups], m: int, overlap: float) -> tuple[float, float]:
+    """Mean Jaccard and Kuncheva indices over pairs of fits."""
+    jaccard, kuncheva = [], []
+    for one, other in itertools.combinations(found, 2):
+        same = same_groups(list(one.values()), list(other.values()), overlap)
+        common = int((maximum_bipartite_matching(sp.csr_array(same), perm_type="column") >= 0).sum())
+        jaccard.append(jaccard_index(common, len(one), len(other)))
+        kuncheva.append(kuncheva_index(common, len(one), len(other), m))
+    return float(np.mean(jaccard)), float(np.mean(kuncheva))
+
+
+def jaccard_index(common: int, k: int, other_k: int) -> float:
+    """Common ones of all that either selection has.
+
+    >>> jaccard_index(2, 3, 3)
+    0.5
+    """
+    return common / (k + other_k - common)
+
+
+def kuncheva_index(common: int, k: int, other_k: int, m: int) -> float:
+    """Kuncheva's index: common ones, less what chance gives, of m features; 1 where the smaller selection is contained.
+
+    For selections of one size k this is (common m - k^2) / (k (m - k)), as Kuncheva (2007) has it. Selections of
+    everything agree by chance alone; their index is 1 here.
+
+    >>> kuncheva_index(5, 5, 5, 100), kuncheva_index(1, 10, 10, 100)
+    (1.0, 0.0)
+    """
+    chance = k * other_k / m
+    most = min(k, other_k) - chance
+    return (common - chance) / most if most > 0 else 1.0

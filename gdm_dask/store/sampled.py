@@ -1,0 +1,115 @@
+"""A store seen through some of its samples: for fits on subsamples, without a copy of the data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from gdm_dask.errors import BadInput
+from gdm_dask.moments import dense_moments, sparse_moments
+from gdm_dask.store.block import Block
+from gdm_dask.store.feature_store import FeatureStore
+from gdm_dask.store.folder import Folder
+
+
+def draw_samples(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Numbers of a part of the samples of each class, drawn without replacement, increasing.
+
+    Examples
+    --------
+    >>> labels = np.array([-1, -1, -1, -1, 1, 1])
+    >>> labels[draw_samples(labels, 0.5, seed=0)].tolist()
+    [-1, -1, 1]
+    """
+    if not 0 < fraction < 1:
+        raise BadInput(f"fraction lies between 0 and 1, not {fraction!r}")
+    rng = np.random.default_rng(seed)
+    chosen = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        chosen.append(rng.choice(members, max(1, round(fraction * len(members))), replace=False))
+    return np.sort(np.concatenate(chosen))
+
+
+class SampledStore(FeatureStore):
+    """A store with a part of its samples; blocks are cut as they are read, with moments of their own.
+
+    Workers draw the same samples from the same seed, so nothing but three numbers travels.
+
+    Parameters
+    ----------
+    folder : Folder
+        Of the whole store.
+    fraction : float
+        Part of the samples of each class.
+    seed : int
+    """
+
+    def __init__(self, folder: Folder, fraction: float, seed: int) -> None:
+        super().__init__(folder)
+        self._whole = FeatureStore(folder)
+        self.fraction, self.seed = fraction, seed
+        self.samples = draw_samples(self._whole.labels, fraction, seed)
+        self.shape = (self.shape[0], len(self.samples))
+
+    def __reduce__(self) -> tuple:
+        return sampled_store, (self.url, self.fraction, self.seed, self._folder.storage_options)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """Labels of the chosen samples."""
+        return self._whole.labels[self.samples]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the store and the choice."""
+        text = f"{self._whole.fingerprint} {self.fraction!r} {self.seed!r}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def load_block(self, number: int) -> Block:
+        """Block `number`, chosen samples only."""
+        return self._cut(self._whole.load_block(number))
+
+    def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
+        """Some features, chosen samples only."""
+        blocks = {number: held(number) for number in self._blocks_of(features)}
+        if blocks and all(block is not None for block in blocks.values()):
+            return super().load_rows(features, held)
+        return self._cut(self._whole.load_rows(features))
+
+    def _blocks_of(self, features: np.ndarray) -> list[int]:
+        return [number for number, _ in self._by_block(np.asarray(features, np.int64))]
+
+    def _cut(self, block: Block) -> Block:
+        if block.indptr is None:
+            assert block.values is not None
+            values = np.ascontiguousarray(block.values[:, self.samples])
+            means, norms = dense_moments(values)
+            return Block(block.start, block.stop, len(self.samples), values, means, norms)
+        columns = sp.csc_array(block.to_scipy())[:, self.samples]
+        rows = sp.csr_array(columns)
+        rows.sort_indices()
+        indptr, indices = rows.indptr.astype(np.uint32), rows.indices.astype(np.uint32)
+        kept = None if block.values is None else rows.data
+        means, norms = sparse_moments(indptr, kept, len(self.samples))
+        return Block(block.start, block.stop, len(self.samples), kept, means, norms, indptr, indices)
+
+
+def sampled_store(url: str, fraction: float, seed: int, storage_options: dict[str, Any] | None = None) -> SampledStore:
+    """A part of the samples of a store, as a store.
+
+    Parameters
+    ----------
+    url : str
+    fraction : float
+        Part of the samples of each class, between 0 and 1.
+    seed : int
+    storage_options : dict, optional
+        Passed to fsspec.
+    """
+    return SampledStore(Folder(url, storage_options), fraction, seed)
