@@ -68,24 +68,43 @@ def _coprime_step(n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def feature_of(ranks, n_features):  # type: ignore[no-untyped-def]
+    """Features of ranks: scattered, so that frequent ones do not stand together."""
+    step = np.uint64(_coprime_step(n_features))
+    out = np.empty(len(ranks), np.uint32)
+    for k in range(len(ranks)):
+        out[k] = np.uint32((np.uint64(ranks[k]) * step) % np.uint64(n_features))
+    return out
+
+
+@njit(cache=True, nogil=True)
 def fill_rows(  # type: ignore[no-untyped-def]
-    seed, numbers, lengths, n_features, exponent, unit_rows, groups, rates, features, values, indptr, labels
-):
-    """Generate rows: labels, and compressed rows with increasing features."""
-    step = _coprime_step(n_features)
+    seed, numbers, lengths, n_samples, n_features, n_single, exponent, unit_rows, positive, groups, rates, features,
+    values, indptr, labels,
+):  # fmt: skip
+    """Generate rows: labels, and compressed rows with increasing features.
+
+    Samples below `n_samples` get their share of the `n_single` features that occur once; those behind are of a test
+    set, and have none of them.
+    """
+    step = np.uint64(_coprime_step(n_features))
+    n_shared = n_features - n_single
     place = 0
     n_groups, size = groups.shape
-    drawn = np.empty(lengths.max() + n_groups * size, np.uint32)
+    drawn = np.empty(lengths.max() + n_groups * size + 1 + -(-n_single // n_samples), np.uint32)
     for i in range(len(numbers)):
         state = _stream(seed, numbers[i], 3)
-        label = 1 if _uniform(state, 0) < 0.5 else -1
+        label = 1 if _uniform(state, 0) < positive else -1
         labels[i] = label
         count = 0
         for k in range(lengths[i]):
-            # ranks are scattered over the features, so that frequent ones do not stand together
-            rank = _rank(_uniform(state, k + 1), n_features, exponent)
-            drawn[count] = np.uint32((np.uint64(rank) * np.uint64(step)) % np.uint64(n_features))
+            rank = _rank(_uniform(state, k + 1), n_shared, exponent)
+            drawn[count] = np.uint32((np.uint64(rank) * step) % np.uint64(n_features))
             count += 1
+        if numbers[i] < n_samples:
+            for single in range(numbers[i] * n_single // n_samples, (numbers[i] + 1) * n_single // n_samples):
+                drawn[count] = np.uint32((np.uint64(n_shared + single) * step) % np.uint64(n_features))
+                count += 1
         state = _stream(seed, numbers[i], 4)
         for group in range(n_groups):
             if _uniform(state, group) < rates[group, 1 if label > 0 else 0]:

@@ -70,6 +70,7 @@ def run() -> None:
         model_commands,
         report_commands,
         store_commands,
+        synth_command,
     )
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -75,7 +75,9 @@ class Source:
 
 
 def make_source(source: Any, y: Any, options: IngestOptions) -> Source:
-    """A `Source` for files, a scipy or NumPy matrix, a Dask array or a DataFrame."""
+    """A `Source` for files, a scipy or NumPy matrix, a Dask array or a DataFrame; a `Source` as it is."""
+    if isinstance(source, Source):
+        return source
     if isinstance(source, (str, os.PathLike)):
         source = [source]
     if isinstance(source, (list, tuple)) and source and all(isinstance(p, (str, os.PathLike)) for p in source):
