@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,57 @@ def top(features: np.ndarray, scores: np.ndarray, k: int, n_left: int = 0) -> Ra
     order = np.lexsort((features[kept], -size[kept]))[:k]
     kept = kept[order]
     return Ranking(features[kept].astype(np.int64), scores[kept], n_left + len(there) - len(kept))
+
+
+def top_of_block(start: int, scores: np.ndarray, k: int) -> Ranking:
+    """`top` of consecutive features from `start` on: most of a large block is left out by one look at each score.
+
+    A guess from a sample of the scores tells how large the best ones are. If at least `k` are as large, the best `k`
+    are among them; if not, all scores are ranked.
+
+    Examples
+    --------
+    >>> top_of_block(10, np.array([0.1, -0.5, 0.5, 0.0]), 2).features.tolist()
+    [11, 12]
+    """
+    guess, expected = _guess(scores, k)
+    positions = np.empty(min(len(scores), 4 * expected), np.int64)
+    n_found, n_nonzero = _collect(scores, guess, positions)
+    if guess > 0.0 and not k <= n_found <= len(positions):
+        return top(np.arange(start, start + len(scores)), scores, k)
+    positions = positions[:n_found]
+    return top(positions + start, scores[positions], k, n_nonzero - n_found)
+
+
+#: The guess is meant to let this many times k through, and rests on at least so many of the sample.
+GUESSED = 4
+LEAST_RANK = 16
+SAMPLE = 8192
+
+
+def _guess(scores: np.ndarray, k: int) -> tuple[float, int]:
+    """A size that a few times `k` of the scores reach, and how many will; 0 where that would be most of them."""
+    stride = len(scores) // SAMPLE
+    rank = max(LEAST_RANK, GUESSED * k * SAMPLE // max(1, len(scores)))
+    if stride < 2 or rank > SAMPLE // 4:
+        return 0.0, len(scores)
+    sample = np.abs(scores[::stride])
+    return float(np.partition(sample, len(sample) - rank)[len(sample) - rank]), rank * stride
+
+
+@njit(cache=True, nogil=True)
+def _collect(scores, size, positions):  # type: ignore[no-untyped-def]
+    """Positions of the nonzero scores that reach `size`; how many there are, and how many scores are nonzero."""
+    n_found = n_nonzero = 0
+    for position in range(len(scores)):
+        score = abs(scores[position])
+        if score > 0.0:
+            n_nonzero += 1
+            if score >= size:
+                if n_found < len(positions):
+                    positions[n_found] = position
+                n_found += 1
+    return n_found, n_nonzero
 
 
 def merge(rankings: list[Ranking], k: int) -> Ranking:

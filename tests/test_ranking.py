@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from instances import kinds, labels, make, many, memory, passes_over, seeds, whole
 
-from gdm_dask.ranking import Ranking, merge, top
+from gdm_dask.ranking import Ranking, merge, top, top_of_block
 from gdm_dask.scores import scores
 
 few_values = st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=40)
@@ -50,3 +51,17 @@ def test_a_pass_ranks_all_features_for_every_vector(kind, m, n, sparse, block_by
     assert passes.counts.passes == 1
     for ranking, c in zip(found, scores(whole(X, sparse), A), strict=True):
         assert_is_top(ranking, c, k)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("k", [1, 50, 3_000, 30_000])
+def test_ranking_a_large_block_by_a_guess_equals_ranking_all_of_it(k: int, ties: bool) -> None:
+    rng = np.random.default_rng(k)
+    scores = rng.standard_normal(50_000)
+    scores[rng.random(50_000) < 0.2] = 0.0
+    if ties:
+        scores = np.round(scores, 1)
+    found, whole = top_of_block(7, scores, k), top(np.arange(7, 50_007), scores, k)
+    np.testing.assert_array_equal(found.features, whole.features)
+    np.testing.assert_array_equal(found.scores, whole.scores)
+    assert found.n_left == whole.n_left
