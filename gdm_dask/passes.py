@@ -12,9 +12,9 @@ import numpy as np
 
 from gdm_dask.engine import Engine
 from gdm_dask.groups import Pairs, find_pairs, merge_pairs, prepare
-from gdm_dask.ranking import Ranking, merge, top
+from gdm_dask.ranking import Ranking, merge, top_of_block
 from gdm_dask.scores import scores
-from gdm_dask.store.block import Block
+from gdm_dask.store.block import Block, stack
 
 #: Tasks for each worker and pass: enough to balance, few enough that scheduling is noise.
 TASKS_PER_WORKER = 4
@@ -49,9 +49,8 @@ def score_task(numbers: list[int], handle: Any, vectors: np.ndarray, k: int) -> 
     for number in numbers:
         block, read = handle.block(number)
         n_read, n_bytes = n_read + (read > 0), n_bytes + read
-        features = np.arange(block.start, block.stop)
         for rankings, row_scores in zip(found, scores(block, vectors), strict=True):
-            rankings.append(top(features, row_scores, k))
+            rankings.append(top_of_block(block.start, row_scores, k))
     return [merge(rankings, k) for rankings in found], Reads(n_read, n_bytes)
 
 
@@ -80,6 +79,16 @@ def batches(sizes: list[int], n_batches: int) -> list[list[int]]:
     return [np.flatnonzero(owner == batch).tolist() for batch in np.unique(owner)]
 
 
+def tasks_of(sizes: list[int], engine: Engine) -> list[list[int]]:
+    """The blocks of each task of a pass."""
+    return batches(sizes, min(len(sizes), engine.n_workers * TASKS_PER_WORKER))
+
+
+def row_task(features: np.ndarray, handle: Any) -> Block:
+    """Raw rows of some features, in this order."""
+    return handle.rows(features)
+
+
 class Passes:
     """The driver's view of the data: rank, fetch rows, find groups.
 
@@ -95,36 +104,47 @@ class Passes:
     def __init__(self, handle: Any, sizes: list[int], engine: Engine) -> None:
         self._handle = handle
         self._engine = engine
-        self._batches = batches(sizes, min(len(sizes), engine.n_workers * TASKS_PER_WORKER))
+        self._tasks = tasks_of(sizes, engine)
         self.counts = PassCounts()
 
     def top(self, vectors: np.ndarray, k: int) -> list[Ranking]:
         """One score pass: the global top `k` for every vector ``a = alpha * y``, (p, n_samples)."""
-        results = self._run("scores", partial(score_task, k=k), self._handle, np.ascontiguousarray(vectors, float))
+        results = self._run("scores", partial(score_task, k=k), np.ascontiguousarray(vectors, float))
         return [merge([rankings[v] for rankings, _ in results], k) for v in range(len(vectors))]
 
     def groups(self, rows: Block, limit: float) -> Pairs:
         """One pass for the groups of all supports, given as raw rows."""
-        results = self._run("groups", partial(group_task, limit=limit), self._handle, rows)
+        results = self._run("groups", partial(group_task, limit=limit), rows)
         pairs = merge_pairs([part for part, _ in results])
         self.counts.rows_scanned += pairs.n_scanned
         self.counts.rows_skipped += pairs.n_skipped
         return pairs
 
     def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features."""
+        """Raw rows of some features, from the workers that hold their blocks."""
         began = time.perf_counter()
-        rows = self._handle.rows(features)
+        if self._engine.shares_memory or not len(features):
+            rows = self._handle.rows(features)
+        else:
+            starts = self._handle.block_starts[[numbers[0] for numbers in self._tasks]]
+            owner = np.searchsorted(starts, features, side="right") - 1
+            places = np.unique(owner)
+            wanted = [np.flatnonzero(owner == place) for place in places]
+            parts = self._engine.map(
+                row_task, [features[positions] for positions in wanted], self._handle, places=places.tolist()
+            )
+            rows = stack(parts).rows(np.argsort(np.concatenate(wanted)))
         self._clock("rows", began)
         return rows
 
     def _run(self, name: str, task: Callable[..., Any], *common: Any) -> list[Any]:
         began = time.perf_counter()
-        results = self._engine.map(task, self._batches, *common)
+        self._handle.begin_pass()
+        results = self._engine.map(task, self._tasks, self._handle, *common, places=range(len(self._tasks)))
         counts = self.counts
         counts.passes += 1
         counts.tasks += len(results)
-        counts.blocks_used += sum(len(batch) for batch in self._batches)
+        counts.blocks_used += sum(len(numbers) for numbers in self._tasks)
         counts.blocks_read += sum(reads.n_blocks for _, reads in results)
         counts.bytes_read += sum(reads.n_bytes for _, reads in results)
         self._clock(name, began)
