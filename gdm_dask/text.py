@@ -53,7 +53,9 @@ def byte_ngrams(
     if not known.all():
         pointers = np.concatenate([[0], np.cumsum(known)])[pointers]
         columns, counts = columns[known], counts[known]
-    matrix = sp.csr_array((counts, columns, pointers), shape=(len(documents), len(vocabulary)))
+    index = np.int32 if max(len(vocabulary), len(columns)) < 2**31 else np.int64  # scikit-learn wants 32 bits
+    shape = (len(documents), len(vocabulary))
+    matrix = sp.csr_array((counts, columns.astype(index), pointers.astype(index)), shape=shape)
     if unit_rows:
         lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
         matrix.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(matrix.indptr)).astype(np.float32)
