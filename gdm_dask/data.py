@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask import worker
 from gdm_dask.engine import Engine, active_client
 from gdm_dask.ingestion import ingest
-from gdm_dask.memory_plan import plan_fit
-from gdm_dask.passes import Passes
+from gdm_dask.memory_plan import FitPlan, Work, plan_fit
+from gdm_dask.passes import Passes, tasks_of
 from gdm_dask.resources import default_memory_limit, parse_bytes
 from gdm_dask.store import FeatureStore, open_store
 from gdm_dask.store.memory import MemoryStore
-from gdm_dask.worker import StoreHandle
+from gdm_dask.worker import StoreHandle, forget_store
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +69,9 @@ def as_dask_array(X: Any) -> Any:
 
 
 @contextmanager
-def open_data(X: Any, engine: Engine, memory_limit: int | str | None, n_supports: int) -> Iterator[Data]:
+def open_data(
+    X: Any, engine: Engine, memory_limit: int | str | None, n_supports: int, n_passes: int = 2
+) -> Iterator[Data]:
     """Blocks of a store, or of a matrix (samples x features) that was checked before.
 
     A matrix in memory stays there when the engine runs in this process. For other engines, and for Dask collections,
@@ -81,26 +82,37 @@ def open_data(X: Any, engine: Engine, memory_limit: int | str | None, n_supports
     X : FeatureStore, ndarray, sparse matrix or Dask collection
     engine : Engine
     memory_limit : int, str or None
-    n_supports : int
-        Supports that the fit may come to hold, for the memory plan.
+    n_supports, n_passes : int
+        Supports that the fit may come to hold and passes that it may take, for the memory plan.
     """
+    logger.info("engine: %s", engine.description)
     if engine.shares_memory and not isinstance(X, FeatureStore) and not is_dask(X):
         memory = MemoryStore(X)
         yield Data(Passes(memory, memory.sizes, engine), memory.shape)
         return
-    limit = parse_bytes(memory_limit) if memory_limit is not None else engine.memory_limit or default_memory_limit()
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
     with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
         if not isinstance(X, FeatureStore):
             labels = np.arange(X.shape[0]) % 2  # the store's labels are not used
             X = ingest(X, os.path.join(folder, "data.zarr"), labels, memory_limit=limit)
         sizes = [entry.nbytes for entry in X.manifest.blocks]
-        n_processes = 0 if engine.shares_memory else engine.n_workers
-        plan = plan_fit(sizes, X.shape[1], n_supports, engine.n_workers, n_processes, limit)
-        logger.info("engine: %s", engine.description)
+        plan = _plan(X, sizes, engine, limit, n_supports, n_passes)
         logger.info("plan: %s", plan)
         handle = StoreHandle(X, plan.cache_bytes)
         try:
             yield Data(Passes(handle, sizes, engine), X.shape)
         finally:
-            if engine.shares_memory:
-                worker.cache.clear()
+            engine.tell_all(forget_store, handle.fingerprint)
+
+
+def _plan(
+    store: FeatureStore, sizes: list[int], engine: Engine, limit: int | None, n_supports: int, n_passes: int
+) -> FitPlan:
+    if limit is None and engine.worker_memory is None:
+        limit = default_memory_limit()
+    holders = max(1, engine.n_processes)
+    tasks = tasks_of(sizes, engine)
+    shares = [[number for task in tasks[first::holders] for number in task] for first in range(holders)]
+    rows = [entry.stop - entry.start for entry in store.manifest.blocks]
+    work = Work(sizes, rows, store.shape[1], n_supports, n_passes, shares)
+    return plan_fit(work, engine.n_workers, engine.n_processes, limit, engine.worker_memory)

@@ -82,9 +82,13 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     groups : bool
         Whether to find the groups, one more pass over the data.
     scheduler : str or Client, optional
-        ``"synchronous"``, ``"threads"``, ``"processes"``, the address of a Dask scheduler, or a Client.
+        ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
+        Dask scheduler or its scheduler file, or a Client. By default the open Client, or what suits the data.
+    n_workers : int, optional
+        Workers of a scheduler on this machine; one per core by default.
     memory_limit : int or str, optional
-        Memory for decoded blocks and the work on them, such as ``"2GB"``; a quarter of the machine's by default.
+        Memory of all processes together, such as ``"2GB"``. By default what a cluster's workers were given, or a
+        quarter of this machine's.
     verbose : int
         1 prints a line for each cut.
 
@@ -148,6 +152,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         matching: str = "greedy",
         groups: bool = True,
         scheduler: Any = None,
+        n_workers: int | None = None,
         memory_limit: int | str | None = None,
         verbose: int = 0,
     ) -> None:
@@ -160,6 +165,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self.matching = matching
         self.groups = groups
         self.scheduler = scheduler
+        self.n_workers = n_workers
         self.memory_limit = memory_limit
         self.verbose = verbose
 
@@ -195,8 +201,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         saved = None if checkpoint is None else Checkpoint(Path(checkpoint), self._job(X, labels, settings))
         expected = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
         with (
-            Engine(self.scheduler or default_scheduler(X)) as engine,
-            open_data(X, engine, self.memory_limit, expected) as data,
+            Engine(self.scheduler or default_scheduler(X), self.n_workers) as engine,
+            open_data(X, engine, self.memory_limit, expected, -(-expected // settings.cut_size) + 1) as data,
         ):
             machine = self._start(saved, labels, settings, data.passes)
             run_cutting_plane(machine, data.passes, settings, self._reporter(callback, saved))

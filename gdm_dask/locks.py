@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import os
 import socket
 import time
@@ -12,6 +13,11 @@ from pathlib import Path
 from types import TracebackType
 
 from gdm_dask.errors import Locked
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two tries.
+_PAUSE = 0.2
 
 
 class FileLock:
@@ -25,9 +31,17 @@ class FileLock:
         self.path = path
         self._file: int | None = None
 
-    def acquire(self, what: str) -> None:
-        """Take the lock or raise `Locked`, naming the owner and `what` is locked."""
+    def acquire(self, what: str, wait: float = 0.0) -> None:
+        """Take the lock or raise `Locked`, naming the owner and `what` is locked.
+
+        Parameters
+        ----------
+        what : str
+        wait : float
+            Seconds in which the owner may let go.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + wait
         while True:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -37,11 +51,16 @@ class FileLock:
                 os.close(file)
                 if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                     raise
-                raise Locked(f"{what} is being written by {owner}. Wait for it to end, or end it first.") from None
+                if time.monotonic() >= deadline:
+                    raise Locked(f"{what} is being written by {owner}. Wait for it to end, or end it first.") from None
+                time.sleep(_PAUSE)
+                continue
             if self._is_current(file):
                 break
             os.close(file)  # the owner before us removed the file between our open and our lock
         self._file = file
+        if os.fstat(file).st_size:
+            logger.info("%s was left by %s, which has ended", what, self._owner(file))
         us = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(us).encode(), 0)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.locks import FileLock
 from gdm_dask.store.folder import write_whole
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Parameters that change how a fit is run, and not what it finds.
+HOW_NOT_WHAT = ("scheduler", "n_workers", "memory_limit", "verbose")
+
 
 class RunDirectory:
     """The folder of one fit.
@@ -38,39 +41,17 @@ class RunDirectory:
     Parameters
     ----------
     path : path
-        Made if it is not there.
+        Made if it is not there, for the user alone.
+    job : str, optional
+        Id of the job that works here. A job that comes back to the folder that it began in goes on by itself.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:
         self.path = Path(path)
         self.checkpoint = self.path / "checkpoint.npz"
         self.model = self.path / "model.json"
-
-    @contextmanager
-    def opened(self, resume: bool, overwrite: bool) -> Iterator[None]:
-        """Hold the lock, having checked that the folder may be used.
-
-        Parameters
-        ----------
-        resume : bool
-            Go on with an unfinished fit.
-        overwrite : bool
-            Remove what an earlier fit left.
-        """
-        if self.path.exists() and not self.path.is_dir():
-            raise BadInput(f"{self.path} is a file: choose a folder for the run")
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = FileLock(self.path / ".lock")
-        lock.acquire(f"the run {self.path}")
-        with lock:
-            if overwrite:
-                for name in ("model.json", "model.npz", "checkpoint.npz", "run.json"):
-                    (self.path / name).unlink(missing_ok=True)
-            elif self.model.exists() and not resume:
-                raise BadInput(f"{self.path} holds a fitted model: choose another folder, or pass --overwrite")
-            elif self.checkpoint.exists() and not resume:
-                raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
-            yield
+        self._description = self.path / "run.json"
+        self._job = job
 
     def fit(
         self,
@@ -79,39 +60,91 @@ class RunDirectory:
         resume: bool = False,
         overwrite: bool = False,
         callback: Callable[[Iteration], None] | None = None,
+        wait: float = 0.0,
     ) -> GroupDiscoveryMachine:
         """Fit a machine on a store, saving its state after each cut and the result at the end.
 
-        With `resume`, a finished run is not fitted again.
+        Parameters
+        ----------
+        machine : GroupDiscoveryMachine
+        store : FeatureStore
+        resume : bool
+            Go on with an unfinished fit; a finished one is not fitted again.
+        overwrite : bool
+            Remove what an earlier fit left.
+        callback : callable, optional
+            Gets an `Iteration` after each cut.
+        wait : float
+            Seconds to wait for another process that works in the folder.
         """
-        with self.opened(resume, overwrite):
-            job = self._job(machine, store)
+        with self._opened(wait):
+            if self._job is not None and self._read_description().get("job") == self._job:
+                resume, overwrite = True, False
+            self._check(resume, overwrite)
+            description = self._describe(machine, store)
             if self.model.exists():
-                return self._finished(type(machine), job)
-            write_whole(self.path / "run.json", json.dumps(job, indent=1).encode())
+                return self._finished(type(machine), description)
+            self._write_description(description)
             try:
                 machine.fit(store, callback=callback, checkpoint=self.checkpoint)
             except BaseException:
                 if self.checkpoint.exists():
                     logger.warning("%s: the state after the last cut is saved; go on with --resume", self.path)
                 raise
-            machine.save(self.path)
-            self.checkpoint.unlink(missing_ok=True)
+            self._save(machine)
         return machine
 
-    @staticmethod
-    def _job(machine: GroupDiscoveryMachine, store: FeatureStore) -> dict[str, Any]:
-        ignored = ("scheduler", "memory_limit", "verbose")
-        parameters = {key: value for key, value in machine.get_params().items() if key not in ignored}
-        return {"store": store.url, "fingerprint": store.fingerprint, "parameters": parameters}
+    @contextmanager
+    def _opened(self, wait: float) -> Iterator[None]:
+        if self.path.exists() and not self.path.is_dir():
+            raise BadInput(f"{self.path} is a file: choose a folder for the run")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(exist_ok=True, mode=0o700)
+        lock = FileLock(self.path / ".lock")
+        lock.acquire(f"the run {self.path}", wait)
+        with lock:
+            yield
 
-    def _finished(self, cls: type[GroupDiscoveryMachine], job: dict[str, Any]) -> GroupDiscoveryMachine:
+    def _check(self, resume: bool, overwrite: bool) -> None:
+        if overwrite:
+            for name in ("model.json", "model.npz", "checkpoint.npz", "run.json"):
+                (self.path / name).unlink(missing_ok=True)
+        elif self.model.exists() and not resume:
+            raise BadInput(f"{self.path} holds a fitted model: choose another folder, or pass --overwrite")
+        elif self.checkpoint.exists() and not resume:
+            raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
+
+    def _describe(self, machine: GroupDiscoveryMachine, store: FeatureStore) -> dict[str, Any]:
+        parameters = {key: value for key, value in machine.get_params().items() if key not in HOW_NOT_WHAT}
+        return {"store": store.url, "fingerprint": store.fingerprint, "parameters": parameters, "job": self._job}
+
+    def _read_description(self) -> dict[str, Any]:
         try:
-            earlier = json.loads((self.path / "run.json").read_bytes())
+            found = json.loads(self._description.read_bytes())
         except (OSError, ValueError):
-            earlier = {}
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write_description(self, description: dict[str, Any]) -> None:
+        try:
+            write_whole(self._description, json.dumps(description, indent=1).encode())
+        except OSError as error:
+            raise GdmError(f"{self.path}: the folder cannot be written to: {error.strerror}") from error
+
+    def _save(self, machine: GroupDiscoveryMachine) -> None:
+        try:
+            machine.save(self.path)
+        except OSError as error:
+            raise GdmError(
+                f"{self.path}: the model cannot be written: {error.strerror}. The state after the last cut is kept: "
+                "free some space, and go on with --resume."
+            ) from error
+        self.checkpoint.unlink(missing_ok=True)
+
+    def _finished(self, cls: type[GroupDiscoveryMachine], description: dict[str, Any]) -> GroupDiscoveryMachine:
+        earlier = self._read_description()
         for key in ("fingerprint", "parameters"):
-            if earlier.get(key) != job[key]:
+            if earlier.get(key) != description[key]:
                 raise BadInput(f"{self.path} holds a fit with another {key}: choose another folder, or --overwrite")
         logger.info("%s: the fit was finished before", self.path)
         return cls.load(self.path)

@@ -6,8 +6,6 @@ events of that topic; and a wish to cancel it, as an event that is set.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import time
 import uuid
@@ -19,13 +17,16 @@ import distributed
 
 import gdm_dask
 from gdm_dask.errors import BadInput, EngineError, GdmError
-
-logger = logging.getLogger(__name__)
+from gdm_dask.store.folder import write_whole
 
 PREFIX = "gdm-job-"
+#: Seconds in which the cluster hands over the files of a result.
+HAND_OVER = 60.0
 #: Seconds in which a scheduler tells a new client of a task that has ended.
 NEWS = 2.0
-RESULT_FILES = ("model.json", "model.npz", "run.json")
+#: Seconds in which a worker that was cut off from the cluster ends, and lets go of the run directory of its job.
+OWNER_ENDS = 300.0
+RESULT_FILES = ("run.json", "model.npz", "model.json")  # the one that makes it a model comes last
 
 
 class Cancelled(GdmError):
@@ -52,16 +53,7 @@ def submit_fit(
     """
     job = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     future = client.submit(
-        drive,
-        job,
-        gdm_dask.__version__,
-        store,
-        run,
-        parameters,
-        resume,
-        overwrite,
-        key=job,
-        pure=False,
+        drive, job, gdm_dask.__version__, store, run, parameters, resume, overwrite, key=job, pure=False
     )
     client.publish_dataset(future, name=job)
     return job
@@ -70,16 +62,20 @@ def submit_fit(
 def drive(
     job: str, version: str, store: str, run: str | None, parameters: dict[str, Any], resume: bool, overwrite: bool
 ) -> dict[str, bytes]:
-    """The job itself, on a worker: fit with the cluster that it runs on, and return the files of the result."""
+    """The job itself, on a worker: fit with the cluster that it runs on, and return the files of the result.
+
+    Where the worker dies, the scheduler starts this again on another one, and it goes on from the checkpoint.
+    """
     from gdm_dask.cutting_plane import Iteration
     from gdm_dask.run_directory import RunDirectory
 
     if version != gdm_dask.__version__:
         raise EngineError(f"the worker has gdm_dask {gdm_dask.__version__}, the submitter {version}. Install the same.")
     worker = distributed.get_worker()
+    client = distributed.get_client()
     distributed.secede()  # this task waits for others: its place belongs to them
-    folder = RunDirectory(run or Path.home() / ".gdm" / "runs" / job)
-    stop = distributed.Event(f"{job}-cancel", client=distributed.get_client())
+    folder = RunDirectory(run or Path.home() / ".gdm" / "runs" / job, job)
+    stop = distributed.Event(f"{job}-cancel", client=client)
 
     def note(text: str) -> None:
         worker.log_event(job, {"text": text})
@@ -90,27 +86,10 @@ def drive(
             raise Cancelled(f"{job} was cancelled after cut {iteration.number}; its state is in {folder.path}")
 
     note(f"started on {worker.address}, run directory {folder.path}")
-    # a job that was begun on a worker that died goes on where it was
-    begun_before = folder.checkpoint.exists() or folder.model.exists()
-    machine = gdm_dask.GroupDiscoveryMachine(scheduler=distributed.get_client(), **parameters)
-    again = resume or (begun_before and _is_ours(folder.path, job))
-    _claim(folder.path, job)
-    opened = gdm_dask.open_store(store)
-    machine = folder.fit(machine, opened, resume=again, overwrite=overwrite and not again, callback=on_cut)
+    machine = gdm_dask.GroupDiscoveryMachine(scheduler=client, **parameters)
+    machine = folder.fit(machine, gdm_dask.open_store(store), resume, overwrite, on_cut, wait=OWNER_ENDS)
     note(f"finished: {len(machine.support_features_)} supports, gap {machine.gap_:.3g}")
     return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
-
-
-def _claim(folder: Path, job: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (folder / "job.txt").write_text(job)
-
-
-def _is_ours(folder: Path, job: str) -> bool:
-    try:
-        return (folder / "job.txt").read_text() == job
-    except OSError:
-        return False
 
 
 def _future(client: distributed.Client, job: str) -> distributed.Future:
@@ -167,16 +146,17 @@ def wait_for_job(client: distributed.Client, job: str) -> None:
         ) from error
 
 
-def fetch_job(client: distributed.Client, job: str, target: str | os.PathLike[str]) -> Path:
+def fetch_job(client: distributed.Client, job: str, target: str | os.PathLike[str], overwrite: bool = False) -> Path:
     """Write the files of a finished job into a local folder."""
+    folder = Path(target)
+    if (folder / "model.json").exists() and not overwrite:
+        raise BadInput(f"{folder} holds a fitted model: choose another folder, or pass --overwrite")
     state = job_status(client, job)
     if state["state"] != "finished":
         reason = f": {state['error']}" if state["error"] else ""
         raise BadInput(f"{job} is {state['state']}{reason}; there is no result to fetch")
-    folder = Path(target)
+    files = _future(client, job).result(timeout=HAND_OVER)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files = _future(client, job).result(timeout=60)
     for name in RESULT_FILES:  # only names that are known: what the cluster sends cannot leave the folder
-        (folder / name).write_bytes(files[name])
-    json.loads((folder / "model.json").read_bytes())
+        write_whole(folder / name, files[name])
     return folder

@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.store import Block
@@ -18,45 +22,77 @@ READ_ATTEMPTS = 3
 READ_PAUSE = 0.2
 
 
+@dataclass
+class _Held:
+    block: Block
+    last_pass: str
+
+
 class BlockCache:
     """Decoded blocks, up to a number of bytes.
 
     A pass reads the blocks in the same order every time. Dropping the oldest would then drop each block just before it
-    is needed again; so what is in stays in, and what does not fit is read anew.
+    is needed again; so what is in stays in, and what does not fit is read anew. Only a block that was used neither in
+    this pass nor in the one before makes room: its place has moved to another worker.
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[str, int], Block] = {}
+        self._held: dict[tuple[str, int], _Held] = {}
+        self._passes: dict[str, list[str]] = {}  # store -> its present pass, and the one before
         self._lock = threading.Lock()
         self._nbytes = 0
 
-    def get(self, key: tuple[str, int]) -> Block | None:
-        """A block that is held, or None."""
+    def get(self, key: tuple[str, int], pass_id: str) -> Block | None:
+        """A block (store, number) that is held, or None."""
         with self._lock:
-            return self._blocks.get(key)
+            self._begin(key[0], pass_id)
+            held = self._held.get(key)
+            if held is None:
+                return None
+            held.last_pass = pass_id
+            return held.block
 
-    def put(self, key: tuple[str, int], block: Block, limit: int) -> None:
-        """Hold a block if it fits below `limit` bytes; blocks of other stores make room."""
+    def put(self, key: tuple[str, int], block: Block, pass_id: str, limit: int) -> None:
+        """Hold a block if it fits below `limit` bytes, once blocks that are no longer used have made room."""
         with self._lock:
-            if key in self._blocks:
+            if key in self._held:
                 return
             if self._nbytes + block.nbytes > limit:
-                for other in [held for held in self._blocks if held[0] != key[0]]:
-                    self._nbytes -= self._blocks.pop(other).nbytes
+                recent = self._passes.get(key[0], [])
+                for other, held in list(self._held.items()):
+                    if other[0] != key[0] or held.last_pass not in recent:
+                        self._drop(other)
             if self._nbytes + block.nbytes <= limit:
-                self._blocks[key] = block
+                self._held[key] = _Held(block, pass_id)
                 self._nbytes += block.nbytes
 
-    def clear(self) -> None:
-        """Let go of all blocks."""
+    def forget(self, store: str) -> None:
+        """Let go of all blocks of a store."""
         with self._lock:
-            self._blocks.clear()
-            self._nbytes = 0
+            for key in [key for key in self._held if key[0] == store]:
+                self._drop(key)
+            self._passes.pop(store, None)
+
+    def _begin(self, store: str, pass_id: str) -> None:
+        passes = self._passes.setdefault(store, [])
+        if pass_id not in passes:
+            self._passes[store] = [pass_id, *passes[:1]]
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        self._nbytes -= self._held.pop(key).block.nbytes
 
 
 cache = BlockCache()
 _stores: dict[tuple[str, str], FeatureStore] = {}
 _stores_lock = threading.Lock()
+
+
+def forget_store(fingerprint: str) -> None:
+    """Let go of a store and its blocks in this process."""
+    cache.forget(fingerprint)
+    with _stores_lock:
+        for key in [key for key in _stores if key[1] == fingerprint]:
+            del _stores[key]
 
 
 class StoreHandle:
@@ -72,35 +108,45 @@ class StoreHandle:
     def __init__(self, store: FeatureStore, cache_bytes: int) -> None:
         self._url = store.url
         self._reopen = store.__reduce__()
-        self._fingerprint = store.fingerprint
+        self.fingerprint = store.fingerprint
         self._cache_bytes = cache_bytes
+        self._pass_id = ""
         with _stores_lock:
-            _stores[self._url, self._fingerprint] = store
+            _stores[self._url, self.fingerprint] = store
+
+    def begin_pass(self) -> None:
+        """The tasks that are sent from here on belong to a new pass."""
+        self._pass_id = uuid.uuid4().hex
 
     @property
     def store(self) -> FeatureStore:
         """The opened store."""
-        key = (self._url, self._fingerprint)
+        key = (self._url, self.fingerprint)
         with _stores_lock:
             if key not in _stores:
                 reopen, address = self._reopen
                 opened = reopen(*address)
-                _stores[self._url, opened.fingerprint] = opened
-            if key not in _stores:
-                raise self._changed()
+                if opened.fingerprint != self.fingerprint:
+                    raise DamagedStore(
+                        f"{self._url}: the store was replaced while it was in use, or this worker sees another one "
+                        "under the same name. Start the fit again."
+                    )
+                _stores[key] = opened
             return _stores[key]
 
-    def _changed(self) -> Exception:
-        return DamagedStore(f"{self._url}: the store was replaced while it was in use. Start the fit again.")
+    @property
+    def block_starts(self) -> np.ndarray:
+        """First feature of each block, and the number of features."""
+        return self.store.block_starts
 
     def block(self, number: int) -> tuple[Block, int]:
         """Block `number`, and the bytes that had to be read for it: 0 where it was held."""
-        key = (self._fingerprint, number)
-        held = cache.get(key)
+        key = (self.fingerprint, number)
+        held = cache.get(key, self._pass_id)
         if held is not None:
             return held, 0
         block = self._read(number)
-        cache.put(key, block, self._cache_bytes)
+        cache.put(key, block, self._pass_id, self._cache_bytes)
         return block, block.nbytes
 
     def _read(self, number: int) -> Block:
@@ -109,17 +155,17 @@ class StoreHandle:
             try:
                 return self.store.load_block(number)
             except (OSError, DamagedStore) as error:
+                last: Exception = error
                 logger.warning("block %d of %s could not be read: %s", number, self._url, error)
-                if attempt == READ_ATTEMPTS - 1:
-                    if isinstance(error, DamagedStore):
-                        raise
-                    raise EngineError(
-                        f"{self._url}: block {number} cannot be read: {error}. See that all workers can reach the "
-                        "store, and go on with --resume."
-                    ) from error
-                time.sleep(READ_PAUSE * 2**attempt)
-        raise AssertionError("unreachable")
+                if attempt < READ_ATTEMPTS - 1:
+                    time.sleep(READ_PAUSE * 2**attempt)
+        if isinstance(last, DamagedStore):
+            raise last
+        raise EngineError(
+            f"{self._url}: block {number} cannot be read: {last}. See that all workers can reach the store, and go on "
+            "with --resume."
+        ) from last
 
     def rows(self, features: Any) -> Block:
         """Some rows, from held blocks where possible."""
-        return self.store.load_rows(features, held=lambda number: cache.get((self._fingerprint, number)))
+        return self.store.load_rows(features, held=lambda number: cache.get((self.fingerprint, number), self._pass_id))

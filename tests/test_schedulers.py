@@ -103,7 +103,7 @@ def cluster() -> Iterator[tuple[str, list]]:
     workers: list[subprocess.Popen] = []
     yield address, workers
     for process in (*workers, scheduler):
-        process.terminate()
+        process.kill()  # a worker that is asked to end while its scheduler ends may wait forever
     for process in (*workers, scheduler):
         process.communicate(timeout=30)
 

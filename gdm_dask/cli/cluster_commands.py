@@ -50,7 +50,7 @@ def submit(
         n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, memory_limit
     )
     with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
-        job = submit_fit(client, store, run, parameters, resume, overwrite)
+        job = submit_fit(client, opt.absolute(store), run and opt.absolute(run), parameters, resume, overwrite)
         typer.echo(job)
         if wait:
             wait_for_job(client, job)
@@ -116,13 +116,14 @@ def fetch(
     scheduler: opt.Cluster,
     job: Job,
     to: Annotated[Path, typer.Option(help="Folder for the result.")],
+    overwrite: opt.Overwrite = False,
     tls_ca: opt.TlsCa = None,
     tls_cert: opt.TlsCert = None,
     tls_key: opt.TlsKey = None,
 ) -> None:
     """Write the result of a finished job into a local folder."""
-    from gdm_dask.submission import fetch_job
+    from gdm_dask.submission import RESULT_FILES, fetch_job
 
     with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
-        folder = fetch_job(client, job, to)
-    typer.echo(f"{folder}: model.json, model.npz")
+        folder = fetch_job(client, job, to, overwrite)
+    typer.echo(f"{folder}: {', '.join(RESULT_FILES)}")

@@ -56,6 +56,7 @@ def fit(
     matching: opt.Matching = "greedy",
     groups: opt.Groups = True,
     scheduler: opt.Scheduler = None,
+    workers: opt.Workers = None,
     memory_limit: opt.MemoryLimit = None,
     resume: opt.Resume = False,
     overwrite: opt.Overwrite = False,
@@ -74,7 +75,7 @@ def fit(
     )
     opened = gdm_dask.open_store(store)
     with opt.chosen_scheduler(scheduler, tls_ca, tls_cert, tls_key) as chosen:
-        machine = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, **parameters)
+        machine = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
         machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=log_iteration)
     summarise(machine, run)
 

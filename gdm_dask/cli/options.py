@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -60,6 +61,11 @@ def machine_parameters(
         "groups": groups,
         "memory_limit": memory_limit,
     }
+
+
+def absolute(path: str) -> str:
+    """A local path as every process of this machine, or of one with the same mounts, finds it; URLs as they are."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def security(ca: str | None, cert: str | None, key: str | None) -> Any:

@@ -29,45 +29,48 @@ class Engine:
         - a Client.
     n_workers : int, optional
         Workers of a local scheduler; one per core by default.
-    security : distributed.Security, optional
-        Certificates for ``tls://``; Dask's own configuration otherwise.
 
     Attributes
     ----------
+    name : str
+        The local scheduler's name, or ``"distributed"``.
     n_workers : int
+        Tasks that run at the same time.
+    n_processes : int
+        Worker processes beside this one; 0 where tasks run in this process.
+    worker_memory : int or None
+        Memory that each worker process may use, where the cluster has set a limit.
     description : str
         One line about it.
-    shares_memory : bool
-        Whether tasks run in this process.
     """
 
-    def __init__(self, scheduler: Any = "threads", n_workers: int | None = None, security: Any = None) -> None:
-        self._backend = _open_backend(scheduler, n_workers or n_cores(), security)
+    def __init__(self, scheduler: Any = "threads", n_workers: int | None = None) -> None:
+        if n_workers is not None and n_workers < 1:
+            raise BadInput(f"a scheduler needs at least one worker, not {n_workers}")
+        self._backend = _open_backend(scheduler, n_workers or n_cores())
         self.name = self._backend.name
         self.n_workers = self._backend.n_workers
+        self.n_processes = self._backend.n_processes
+        self.worker_memory = self._backend.worker_memory
         self.description = self._backend.description
-
-    @property
-    def memory_limit(self) -> int | None:
-        """Memory of all workers together, where the scheduler knows it."""
-        return self._backend.memory_limit
 
     @property
     def shares_memory(self) -> bool:
         """Whether tasks run in this process."""
-        return self.name in ("synchronous", "threads")
+        return self.n_processes == 0
 
     def map(
         self,
         function: Callable[..., Any],
         items: Sequence[Any],
         *common: Any,
+        places: Sequence[int] | None = None,
         on_done: Callable[[Any], None] | None = None,
     ) -> list[Any]:
         """``[function(item, *common) for item in items]``, in parallel.
 
-        Item i goes to worker i modulo the number of workers where the scheduler lets us choose, so that repeated maps
-        over the same items find what the workers kept.
+        Tasks with the same place run on the same worker in map after map, as long as it lives, and so find what it
+        kept for them.
 
         Parameters
         ----------
@@ -77,10 +80,16 @@ class Engine:
             One task each.
         *common
             Arguments that every task gets.
+        places : sequence of int, optional
+            Where to run each item; wherever a worker is free by default.
         on_done : callable, optional
             Called in this process with each result as it comes.
         """
-        return self._backend.map(function, items, common, on_done) if items else []
+        return self._backend.map(function, items, common, places, on_done) if items else []
+
+    def tell_all(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Have every process that keeps things call a function, without waiting for it."""
+        self._backend.tell_all(function, *arguments)
 
     def close(self) -> None:
         """End what was started for this engine."""
@@ -106,7 +115,7 @@ def active_client() -> Any:
         return None
 
 
-def _open_backend(scheduler: Any, n_workers: int, security: Any) -> LocalBackend | ClusterBackend:
+def _open_backend(scheduler: Any, n_workers: int) -> LocalBackend | ClusterBackend:
     if isinstance(scheduler, str) and scheduler in LOCAL_SCHEDULERS:
         return LocalBackend(scheduler, n_workers)
     from distributed import Client
@@ -122,4 +131,4 @@ def _open_backend(scheduler: Any, n_workers: int, security: Any) -> LocalBackend
             f"unknown scheduler {scheduler!r}: choose {', '.join(LOCAL_SCHEDULERS)} or local, or give the address of a "
             "running one (tcp://host:8786) or its scheduler file (.json)"
         )
-    return connect(scheduler, n_workers, security)
+    return connect(scheduler, n_workers)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import tempfile
+import signal
+import sys
+import threading
+import types
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Any
 
 import dask
-import numpy as np
 from dask.callbacks import Callback
 
+from gdm_dask.engine.sharing import SharedArguments
 from gdm_dask.errors import EngineError
 
-#: Arrays above this size go to processes through a file that they map, once, and not through every task's pickle.
-MAPPED_BYTES = 1 << 20
-#: How often a pass is taken up again after a worker process died.
-MAX_ATTEMPTS = 3
+#: How often in a row worker processes may die before one more task is done.
+MAX_DEATHS = 5
 
 
 class LocalBackend:
@@ -33,11 +34,12 @@ class LocalBackend:
     n_workers : int
     """
 
-    memory_limit: int | None = None
+    worker_memory: int | None = None
 
     def __init__(self, name: str, n_workers: int) -> None:
         self.name = name
         self.n_workers = 1 if name == "synchronous" else n_workers
+        self.n_processes = self.n_workers if name == "processes" else 0
         self._pool: Executor | None = None
         if name == "threads":
             self._pool = ThreadPoolExecutor(self.n_workers)
@@ -50,52 +52,68 @@ class LocalBackend:
         function: Callable[..., Any],
         items: Sequence[Any],
         common: tuple,
+        places: Sequence[int] | None,
         on_done: Callable[[Any], None] | None,
     ) -> list[Any]:
-        """Apply `function` to all items; item i goes to worker i modulo the number of workers."""
+        """Apply `function` to all items; place p is worker p modulo the number of workers."""
+        slots = ["any"] * len(items) if places is None else [str(place % self.n_workers) for place in places]
         results: dict[int, Any] = {}
-        for attempt in range(MAX_ATTEMPTS):
-            left = [position for position in range(len(items)) if position not in results]
-            try:
-                self._compute(function, items, left, common, on_done, results)
-                break
-            except BrokenProcessPool as error:
-                assert isinstance(self._pool, PlacedPool)
-                self._pool.replace_dead()
-                if attempt == MAX_ATTEMPTS - 1:
-                    raise EngineError(
-                        f"worker processes died {MAX_ATTEMPTS} times in a row, most likely for want of memory. "
-                        "Lower --memory-limit, use fewer workers, or use the threads scheduler."
-                    ) from error
+
+        def finished(position: int, result: Any) -> None:
+            results[position] = result
+            if on_done is not None:
+                on_done(result)
+
+        deaths = 0
+        with SharedArguments(common) if self.name == "processes" else nullcontext() as shared:
+            arguments = common if shared is None else shared.values
+            while len(results) < len(items):
+                done_before = len(results)
+                left = {position: slots[position] for position in range(len(items)) if position not in results}
+                try:
+                    self._compute(function, items, left, arguments, finished)
+                except BrokenProcessPool as error:
+                    deaths = deaths + 1 if len(results) == done_before else 1
+                    self._recover(deaths, error)
         return [results[position] for position in range(len(items))]
 
     def _compute(
         self,
         function: Callable[..., Any],
         items: Sequence[Any],
-        positions: list[int],
-        common: tuple,
-        on_done: Callable[[Any], None] | None,
-        results: dict[int, Any],
+        slots: dict[int, str],
+        arguments: tuple,
+        finished: Callable[[int, Any], None],
     ) -> None:
-        """Run the tasks at `positions` as one Dask graph; `results` is filled as they end."""
+        """Run the tasks at the positions `slots` as one Dask graph."""
         tag = uuid.uuid4().hex[:8]
-        keys = {f"gdm-{tag}-{position}@{position % self.n_workers}": position for position in positions}
+        keys = {f"gdm-{tag}-{position}@{slot}": position for position, slot in slots.items()}
 
-        def finished(key: Any, result: Any, *_: Any) -> None:
+        def posttask(key: Any, result: Any, *_: Any) -> None:
             if key in keys:
-                results[keys[key]] = result
-                if on_done is not None:
-                    on_done(result)
+                finished(keys[key], result)
 
         call = dask.delayed(function, pure=False, traverse=False)
-        with _SharedArrays(common if self.name == "processes" else ()) as shared, Callback(posttask=finished):
-            arguments = shared.arguments if self.name == "processes" else common
-            tasks = [call(items[position], *arguments, dask_key_name=key) for key, position in keys.items()]
-            options: dict[str, Any] = {"scheduler": self.name, "optimize_graph": False}
-            if self._pool is not None:
-                options |= {"pool": self._pool, "num_workers": self.n_workers, "chunksize": 1}
+        tasks = [call(items[position], *arguments, dask_key_name=key) for key, position in keys.items()]
+        options: dict[str, Any] = {"scheduler": self.name, "optimize_graph": False}
+        if self._pool is not None:
+            options |= {"pool": self._pool, "num_workers": self.n_workers, "chunksize": 1}
+        with Callback(posttask=posttask):
             dask.compute(*tasks, **options)
+
+    def _recover(self, deaths: int, error: BrokenProcessPool) -> None:
+        assert isinstance(self._pool, PlacedPool)
+        self._pool.replace_dead()
+        if deaths >= MAX_DEATHS:
+            raise EngineError(
+                f"worker processes died {deaths} times in a row, most likely for want of memory. "
+                "Lower --memory-limit, use fewer workers, or use the threads scheduler."
+            ) from error
+
+    def tell_all(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function in this process, where it does the work; processes end with the engine."""
+        if self.name != "processes":
+            function(*arguments)
 
     def close(self) -> None:
         """End the pool."""
@@ -104,23 +122,32 @@ class LocalBackend:
 
 
 class PlacedPool(Executor):
-    """Processes that can be chosen: a task whose key ends in ``@3`` runs in process 3, where its blocks are held."""
+    """Processes that can be chosen.
+
+    A task whose key ends in ``@3`` runs in process 3, where its blocks are held; ``@any`` goes where the queue is
+    shortest.
+    """
 
     def __init__(self, n_workers: int) -> None:
-        self._pools = [self._new() for _ in range(n_workers)]
-        self._max_workers = 1 << 20  # hand over all tasks at once; each process has a queue of its own
-
-    @staticmethod
-    def _new() -> ProcessPoolExecutor:
-        # spawn: a fork of a process with threads may hang, and would inherit locks
-        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        pool.submit(os.getpid)  # start it now, so that it is there when the first pass begins
-        return pool
+        self._pools = [_new_process() for _ in range(n_workers)]
+        self._queued = [0] * n_workers
+        self._lock = threading.Lock()
+        # Dask hands over so many tasks before the first one ends: each process works on one, another waits for it
+        self._max_workers = 2 * n_workers
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         """Run a batch of one Dask task where its key says."""
-        key = args[0][0][0]
-        return self._pools[int(key.rsplit("@", 1)[1])].submit(function, *args, **kwargs)
+        place = args[0][0][0].rsplit("@", 1)[1]
+        with self._lock:
+            slot = self._queued.index(min(self._queued)) if place == "any" else int(place)
+            self._queued[slot] += 1
+        future = self._pools[slot].submit(function, *args, **kwargs)
+        future.add_done_callback(lambda _: self._ended(slot))
+        return future
+
+    def _ended(self, slot: int) -> None:
+        with self._lock:
+            self._queued[slot] -= 1
 
     def replace_dead(self) -> None:
         """Start new processes in place of those that died."""
@@ -128,7 +155,8 @@ class PlacedPool(Executor):
             try:
                 pool.submit(os.getpid).result()
             except BrokenProcessPool:
-                self._pools[slot] = self._new()
+                pool.shutdown()
+                self._pools[slot] = _new_process()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all processes."""
@@ -136,40 +164,33 @@ class PlacedPool(Executor):
             pool.shutdown(wait=wait, cancel_futures=cancel_futures)
 
 
-class _SharedArrays:
-    """Large arrays among the arguments, put into files that processes of this machine map."""
-
-    def __init__(self, values: tuple) -> None:
-        self._folder: tempfile.TemporaryDirectory | None = None
-        self.arguments = tuple(self._shared(value) for value in values)
-
-    def _shared(self, value: Any) -> Any:
-        if not (isinstance(value, np.ndarray) and value.nbytes > MAPPED_BYTES):
-            return value
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="gdm-pass-")
-        path = Path(self._folder.name) / f"{uuid.uuid4().hex}.npy"
-        np.save(path, value, allow_pickle=False)
-        return MappedArray(path)
-
-    def __enter__(self) -> _SharedArrays:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+_main_lock = threading.Lock()
 
 
-class MappedArray:
-    """An array in a file; a task that receives it gets the array itself."""
+def _new_process() -> ProcessPoolExecutor:
+    """A pool of one process, which starts at once."""
+    # spawn: a fork of a process with threads may hang, and would inherit locks
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process)
+    # A spawned process imports the main module of its parent. Ours need nothing of it, and a script that is not
+    # written for that would start its fit again in every one of them.
+    with _main_lock:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            pool.submit(os.getpid)
+        finally:
+            sys.modules["__main__"] = main
+    return pool
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def __reduce__(self) -> tuple:
-        return map_array, (self._path,)
+def _begin_process() -> None:
+    """Leave Ctrl-C to the driver, and end with it even if it was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def map_array(path: Path) -> np.ndarray:
-    """The array of a file, mapped; changes to it would stay private."""
-    return np.asarray(np.load(path, mmap_mode="c"))
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -48,6 +48,9 @@ class MemoryStore:
         """Bytes of all blocks."""
         return sum(self.sizes)
 
+    def begin_pass(self) -> None:
+        """Nothing to do: no block comes or goes."""
+
     def block(self, number: int) -> tuple[Block, int]:
         """Block `number`; nothing is read for it."""
         return self._blocks[number], 0

@@ -1,0 +1,197 @@
+"""Real Dask processes on this machine, for the tests: a scheduler, workers, and faults that strike them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+PATIENCE = 120.0
+PRELOAD = Path(__file__).with_name("fault_preload.py")
+FOREVER = 10**6
+
+
+def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {patience:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+class Started:
+    """A process with its output in a file; it leads a session of its own, with all that it starts."""
+
+    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+        self.log = log
+        with open(log, "ab") as file:
+            self.process = subprocess.Popen(
+                command,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **(env or {})},
+            )
+        self.pid = self.process.pid
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, pattern: str) -> str:
+        """The first group of `pattern`, once it is in the output."""
+
+        def there() -> bool:
+            assert self.process.poll() is None or re.search(pattern, self.text), self.text
+            return re.search(pattern, self.text) is not None
+
+        until(there, f"{pattern} in\n{self.text}")
+        found = re.search(pattern, self.text)
+        assert found is not None
+        return found.group(1)
+
+    def wait(self) -> int:
+        """The exit code, once it has ended."""
+        return self.process.wait(PATIENCE)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def end(self) -> None:
+        """Kill it, and what it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+
+class Cluster:
+    """A scheduler and its workers; `end` kills them all.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs and for the faults that are to strike the workers.
+    n_workers : int
+    prefix : list of str
+        Put before the commands, such as ``ip netns exec NAME``.
+    options : tuple of str
+        For scheduler and workers, such as certificates.
+    """
+
+    def __init__(
+        self, folder: Path, n_workers: int = 0, prefix: list[str] | None = None, options: tuple[str, ...] = (),
+        host: str = "127.0.0.1", nanny: bool = False,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.faults = folder / "faults"
+        self.faults.mkdir(parents=True)
+        self.host, self.options = host, options
+        self.workers: list[Started] = []
+        self.scheduler = self.start_scheduler("0", prefix)
+        self.address = self.scheduler.wait_for(r"Scheduler at:\s+((?:tcp|tls)://\S+)")
+        starting = [self.start_worker(nanny=nanny) for _ in range(n_workers)]
+        for worker in starting:
+            worker.wait_for(r"(Registered to)")
+
+    def start_scheduler(self, port: str, prefix: list[str] | None = None) -> Started:
+        command = [
+            *(prefix or []), sys.executable, "-m", "dask", "scheduler", "--host", self.host, "--port", port,
+            "--no-dashboard", "--no-show", *self.options,
+        ]  # fmt: skip
+        return Started(command, self.folder / "scheduler.log")
+
+    def restart_scheduler(self) -> None:
+        """A new scheduler in place of one that was killed, under the same address."""
+        self.scheduler.end()
+        self.scheduler = self.start_scheduler(self.address.rsplit(":", 1)[1])
+
+    def start_worker(
+        self, *options: str, nanny: bool = False, memory_limit: str = "0", env: dict[str, str] | None = None,
+        prefix: list[str] | None = None, host: str | None = None, nthreads: int = 1,
+    ) -> Started:  # fmt: skip
+        """A worker, which may not have come up yet."""
+        command = [
+            *(prefix or []), sys.executable, "-m", "dask", "worker", self.address, "--host", host or self.host,
+            "--nthreads", str(nthreads), "--no-dashboard", "--memory-limit", memory_limit, "--nanny" if nanny else
+            "--no-nanny", "--preload", str(PRELOAD), "--local-directory", str(self.folder), *self.options, *options,
+        ]  # fmt: skip
+        env = {"GDM_TEST_FAULTS": str(self.faults), **(env or {})}
+        worker = Started(command, self.folder / f"worker-{len(self.workers)}.log", env)
+        self.workers.append(worker)
+        return worker
+
+    def add_worker(self, **options) -> Started:
+        """A worker, when it has come up."""
+        worker = self.start_worker(**options)
+        worker.wait_for(r"(Registered to)")
+        return worker
+
+    def refresh(self, n_workers: int) -> None:
+        """Exactly so many workers that nothing has happened to, and no faults to come."""
+        for path in self.faults.iterdir():
+            if path.name.startswith("struck-") and path.read_text():
+                for worker in self.workers:
+                    if worker.pid == int(path.read_text()):
+                        worker.end()
+            path.unlink()
+        alive = [worker for worker in self.workers if worker.process.poll() is None]
+        for worker in alive[n_workers:]:
+            worker.end()
+        starting = [self.start_worker() for _ in range(n_workers - len(alive))]
+        for worker in starting:
+            worker.wait_for(r"(Registered to)")
+
+    def fault(self, phase: str, kind: str, times: int = 1) -> None:
+        """Let something happen to whichever workers next reach a phase: see ``fault_preload.py``."""
+        for number in range(min(times, 50)):
+            name = f"{phase}.{kind}.{number if times < FOREVER else 'always'}"
+            temporary = self.faults / f"new-{name}"
+            temporary.touch()
+            temporary.rename(self.faults / name)
+            if times >= FOREVER:
+                break
+
+    def pending(self) -> list[str]:
+        """Faults that have not struck yet."""
+        return sorted(path.name for path in self.faults.iterdir() if not path.name.startswith("struck-"))
+
+    def struck(self) -> list[str]:
+        return sorted(path.name for path in self.faults.iterdir() if path.name.startswith("struck-"))
+
+    def stopped(self) -> list[int]:
+        """Workers that hang: their process ids."""
+        found = [int(path.read_text()) for path in self.faults.glob("struck-*.hang.*") if path.read_text()]
+        return [pid for pid in found if Path(f"/proc/{pid}").exists()]
+
+    def end(self) -> None:
+        for started in (*self.workers, self.scheduler):
+            started.end()
+
+
+def gdm(*arguments: object, log: Path, env: dict[str, str] | None = None, prefix: list[str] | None = None) -> Started:
+    """The command line, in a process of its own."""
+    program = "from gdm_dask.cli.main import run; run()"
+    return Started([*(prefix or []), sys.executable, "-c", program, *map(str, arguments)], log, env)
+
+
+def same_model(one: Path, other: Path) -> None:
+    """The arrays of two run directories are the same file."""
+    assert (one / "model.npz").read_bytes() == (other / "model.npz").read_bytes()
+
+
+def small_data(m: int = 300, n: int = 200, seed: int = 11) -> tuple[sp.csr_array, np.ndarray]:
+    """Counts with groups, sparse, samples x features, and labels that some of them tell."""
+    from instances import informative
+
+    X, y = informative(m, n, seed, "counts")
+    X[m // 3 : m // 2] = X[: m // 2 - m // 3] + (np.random.default_rng(0).random((m // 2 - m // 3, n)) < 0.05)
+    return sp.csr_array(X.T), y

@@ -1,0 +1,62 @@
+"""Loaded into Dask workers by the tests: carries out the faults that lie in a folder, each by one worker, once.
+
+A fault is a file ``PHASE.KIND.NUMBER``. Whoever reaches the phase first renames it, and
+
+- ``kill``: is killed;  ``hang``: is stopped;  ``memory``: takes more memory than it has;
+- ``error``: fails to read, once;  ``slow``: takes a second longer.
+
+With ``always`` for a number the file stays, and every worker is struck.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def strike(phase: str) -> None:
+    folder = Path(os.environ["GDM_TEST_FAULTS"])
+    for path in sorted(folder.glob(f"{phase}.*")):
+        kind, number = path.name.split(".")[1:3]
+        if number != "always":
+            claimed = folder / f"struck-{path.name}.{os.getpid()}.{time.time_ns()}"
+            try:
+                path.rename(claimed)
+            except FileNotFoundError:
+                continue
+            claimed.write_text(str(os.getpid()))
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif kind == "hang":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "memory":
+            hoard = [bytearray(b"x") * (50 << 20)]
+            while True:
+                hoard.append(bytearray(b"x") * (50 << 20))
+                time.sleep(0.02)
+        elif kind == "error":
+            raise OSError(5, "Input/output error (made by the test)")
+        elif kind == "slow":
+            time.sleep(1.0)
+
+
+def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        strike(phase)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def dask_setup(worker: Any) -> None:
+    from gdm_dask import passes
+    from gdm_dask.store.feature_store import FeatureStore
+
+    for phase, name in (("scores", "scores"), ("top", "top"), ("groups", "find_pairs")):
+        setattr(passes, name, struck_by(phase, getattr(passes, name)))
+    FeatureStore.load_block = struck_by("read", FeatureStore.load_block)
+    FeatureStore.load_rows = struck_by("rows", FeatureStore.load_rows)
