@@ -71,9 +71,8 @@ def greedy(candidates: Candidates, size: int, new_only: bool = False) -> Cut:
             break
         walk.down(batch)
     candidates.remember(walk.chosen, walk.passed)
-    bound = sum(clique.square for clique in walk.cliques)
     new = candidates.new(walk.chosen)
-    return Cut(walk.chosen, new, walk.rows_of(new), walk.value, max(bound, walk.value), candidates.n_examined)
+    return Cut(walk.chosen, new, walk.rows_of(new), walk.value, max(walk.bound, walk.value), candidates.n_examined)
 
 
 @dataclass
@@ -85,23 +84,19 @@ class Clique:
 
     Attributes
     ----------
-    square : float
-        Of the head, the first and best of them.
     kept : list of int
-        Kept rows to compare with: of the head, and of the members that are far from it. Empty for a support, which
-        conflicts with nothing.
+        Kept rows to compare with: of the head, the first and best of them, and of the members that are far from it.
     radius : float
         Largest angle between the head and a member whose row is not kept.
     """
 
-    square: float
     kept: list[int]
     radius: float = 0.0
 
 
 @dataclass
 class Walk:
-    """The walk down the ranking: what was chosen, and a cover of all that was passed by cliques.
+    """The walk down the ranking: what was chosen, and a bound from a cover of all that was passed by cliques.
 
     A cut holds one feature of each clique at most, so the squares of the first `size` heads, which are the largest,
     bound (6). No more cliques than that are needed, and no more rows are kept than theirs and those of the chosen: the
@@ -112,8 +107,9 @@ class Walk:
     chosen, passed : list of int
         Features that were taken, and those that conflict with one of these.
     value : float
-        Squared scores of the chosen.
-    cliques : list of Clique
+        Sum of the squared scores of the chosen.
+    bound : float
+        Sum of the squared scores of the heads.
     """
 
     limit: float
@@ -122,7 +118,9 @@ class Walk:
     chosen: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
     value: float = 0.0
-    cliques: list[Clique] = field(default_factory=list)
+    bound: float = 0.0
+    _n_heads: int = 0
+    _cliques: list[Clique] = field(default_factory=list)
     _kept: Block | None = None
     _kept_features: list[int] = field(default_factory=list)
     _chosen_rows: list[int] = field(default_factory=list)
@@ -166,10 +164,15 @@ class Walk:
         return np.abs(correlations(rows, others))
 
     def _pass_support(self, feature: int, square: float) -> None:
-        if len(self.cliques) < self.size:
-            self.cliques.append(Clique(square, []))
+        """A support conflicts with nothing: it is a clique of its own."""
+        if self._n_heads < self.size:
+            self._add_head(square)
         if not self.new_only:
             self._choose(feature, square)
+
+    def _add_head(self, square: float) -> None:
+        self._n_heads += 1
+        self.bound += square
 
     def _choose(self, feature: int, square: float) -> None:
         self.chosen.append(feature)
@@ -177,20 +180,22 @@ class Walk:
 
     def _cover(self, square: float, rho: np.ndarray, place: int) -> bool:
         """Put a candidate into a clique, or make it the head of a new one; whether its row has to be kept."""
-        if len(self.cliques) == self.size:
+        if self._n_heads == self.size:
             return False
         widest = np.arccos(min(self.limit, 1.0)) - ANGLE_SLACK
-        for clique in self.cliques:
-            if not clique.kept or not (rho[clique.kept] >= self.limit).all():
+        to_heads = rho[[clique.kept[0] for clique in self._cliques]]
+        for number in np.flatnonzero(to_heads >= self.limit):
+            clique, angle = self._cliques[number], float(np.arccos(min(to_heads[number], 1.0)))
+            if not (rho[clique.kept] >= self.limit).all():
                 continue
-            angle = float(np.arccos(min(rho[clique.kept[0]], 1.0)))
             if angle <= widest / 2:
                 clique.radius = max(clique.radius, angle)
                 return False
             if angle + clique.radius <= widest and len(clique.kept) <= MAX_FAR:
                 clique.kept.append(place)
                 return True
-        self.cliques.append(Clique(square, [place]))
+        self._add_head(square)
+        self._cliques.append(Clique([place]))
         return True
 
     def rows_of(self, features: list[int]) -> Block | None:
