@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 #: Pairs of support and member on a page.
-MEMBER_BUDGET = 120_000
+MEMBER_BUDGET = 130_000
 #: Characters of all names of supports, and of all other names.
 SUPPORT_NAME_BUDGET = 1_000_000
 MEMBER_NAME_BUDGET = 2_000_000

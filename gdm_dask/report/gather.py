@@ -20,6 +20,8 @@ from gdm_dask.report.summary import sentence
 
 FORMAT = "gdm_dask report"
 FORMAT_VERSION = 1
+#: Parts that are made of plain, finite values already, and large.
+LARGE = ("groups", "names", "map", "images")
 
 
 def gather(
@@ -91,8 +93,7 @@ def gather(
         measured = test if test is not None else store
         report["importance"] = group_importance(machine, measured, store, n_repeats).to_dict()
     report["sentence"] = sentence(report)
-    plain: dict[str, Any] = as_plain(report)
-    return plain
+    return {key: value if key in LARGE else as_plain(value) for key, value in report.items()}
 
 
 def as_plain(value: Any) -> Any:
@@ -208,4 +209,5 @@ def _names(machine: Any, groups: dict[str, Any] | None) -> dict[str, list] | Non
         return None
     supports = set(machine.support_features_.tolist())
     shown = sorted({feature for members in groups["feature"] for feature in members} - supports)
-    return {"feature": shown, "name": shorten([machine.name_of(feature) for feature in shown], MEMBER_NAME_BUDGET)}
+    names = [machine.names_.get(feature, str(feature)) for feature in shown]
+    return {"feature": shown, "name": shorten(names, MEMBER_NAME_BUDGET)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 from importlib.resources import files
 from typing import Any
@@ -26,6 +27,19 @@ def embed(value: Any) -> str:
     return text
 
 
+def compact(report: dict[str, Any]) -> dict[str, Any]:
+    """The report with its longest lists written shorter: steps between feature numbers, correlations as integers."""
+    short = dict(report)
+    if report["groups"] is not None:
+        rho = [[round(10_000 * value) for value in members] for members in report["groups"]["rho"]]
+        short["groups"] = {**report["groups"], "rho": rho}
+    if report["names"] is not None:
+        feature = report["names"]["feature"]
+        steps = [b - a for a, b in itertools.pairwise([0, *feature])]
+        short["names"] = {"steps": steps, "name": report["names"]["name"]}
+    return short
+
+
 def to_html(report: dict[str, Any]) -> str:
     """A report as a self-contained HTML page."""
     style = _asset("page.css")
@@ -35,7 +49,7 @@ def to_html(report: dict[str, Any]) -> str:
         "base-uri 'none'; form-action 'none'",
         "TITLE": html.escape(report["title"][:200]),
         "STYLE": style,
-        "DATA": embed(report),
+        "DATA": embed(compact(report)),
         "SCRIPT": script,
         "SENTENCE": html.escape(report["sentence"]),
     }

@@ -39,9 +39,14 @@ def gather_groups(machine: Any) -> dict[str, Any] | None:
         groups["feature"].append(feature[first].tolist())
         groups["rho"].append(rho[first].round(4).tolist())
         groups["others"].append([[int(at), owners[int(feature[at])]] for at in np.flatnonzero(~owner[first])])
-        names = [machine.name_of(member) for member in feature[:CHAINED]] if machine.names_ else []
-        groups["chain"].append(chain(machine.name_of(support), names))
+        groups["chain"].append(chain(*_names(machine, support, feature[:CHAINED])))
     return groups
+
+
+def _names(machine: Any, support: int, members: np.ndarray) -> tuple[str, list[str]]:
+    """Names of a support and of members, as the chain wants them; none where features have numbers only."""
+    name = machine.names_.get(support, "")
+    return name, [machine.names_.get(member, "") for member in members.tolist()] if name else []
 
 
 def _by_support(machine: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

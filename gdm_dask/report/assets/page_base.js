@@ -18,10 +18,18 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 
 const locale = 'en';
 const whole = (x) => x.toLocaleString(locale);
-const digits = (x, n = 3) => (x === 0 ? '0' : Number(x.toPrecision(n)).toLocaleString(locale, { maximumSignificantDigits: n }));
-const percent = (x, n = 1) => `${(100 * x).toFixed(n)} %`;
+function digits(x, n = 3, zeros = false) {
+  if (x === 0) return '0';
+  if (Math.abs(x) < 1e-4) {
+    const [front, power] = x.toExponential(n - 1).split('e');
+    const raised = [...String(Number(power))].map((c) => (c === '-' ? '⁻' : '⁰¹²³⁴⁵⁶⁷⁸⁹'[c])).join('');
+    return `${zeros ? front : Number(front)}×10${raised}`;
+  }
+  return x.toLocaleString(locale, { maximumSignificantDigits: n, minimumSignificantDigits: zeros ? n : 1 });
+}
+const percent = (x, n = 1) => (x === 0 ? '0%' : `${(100 * x).toFixed(n)}%`);
 const minus = (text) => text.replace('-', '−');
-const signed = (x, n = 3) => (x > 0 ? '+' : '') + minus(digits(x, n));
+const signed = (x, n = 3) => (x > 0 ? '+' : '') + minus(digits(x, n, Math.abs(x) < 1000));
 const correlation = (x) => (x < 0 ? '−' : '+') + Math.abs(x).toFixed(2);
 const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? '' : 's'}`;
 const seconds = (x) => (x < 0.0995 ? `${digits(1000 * x, 2)} ms` : x < 120 ? `${digits(x, 3)} s` : `${digits(x / 60, 3)} min`);
@@ -38,7 +46,10 @@ const supports = report.supports;
 const groups = report.groups;
 const nSupports = supports.feature.length;
 const nameTable = new Map(supports.feature.map((feature, k) => [feature, supports.name[k]]));
-if (report.names) report.names.feature.forEach((feature, k) => nameTable.set(feature, report.names.name[k]));
+if (report.names) {
+  let feature = 0;
+  report.names.steps.forEach((step, k) => nameTable.set((feature += step), report.names.name[k]));
+}
 const featureName = (feature) => nameTable.get(feature) ?? (report.data.named ? String(feature) : `feature ${feature}`);
 const supportName = (k) => (report.data.named ? supports.name[k] : `feature ${supports.feature[k]}`);
 const classOf = (weight) => (weight > 0 ? 1 : 0);

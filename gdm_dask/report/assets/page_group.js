@@ -73,7 +73,7 @@ function contextOf(k) {
 
 function memberTable(k) {
   const features = groups.feature[k];
-  const rho = groups.rho[k];
+  const rho = groups.rho[k].map((value) => value / 10000);
   const others = new Map(groups.others[k]);
   const columns = [
     { label: 'Feature', header: true, value: (i) => featureName(features[i]), cell: (i) => named(featureName(features[i])) },

@@ -31,7 +31,7 @@ function dotRow(row, y, x, left, options) {
 }
 function shape(series, x, y) {
   const common = { fill: series.hollow ? css('--card') : css(series.color), stroke: css(series.color), 'stroke-width': 2 };
-  return series.square ? svg('rect', { x: x - 4.5, y: y - 4.5, width: 9, height: 9, ...common }) : svg('circle', { cx: x, cy: y, r: 5, ...common });
+  return series.square ? svg('rect', { x: x - 5.5, y: y - 5.5, width: 11, height: 11, ...common }) : svg('circle', { cx: x, cy: y, r: series.hollow ? 4.5 : 3.5, ...common });
 }
 const shapeLegend = (series) => el('ul', { class: 'legend' }, series.map((one) => el('li', {}, svg('svg', { width: 14, height: 14, 'aria-hidden': 'true' }, shape(one, 7, 7)), one.name)));
 
@@ -94,5 +94,5 @@ function showComparison() {
   list('Kept', found.kept, found.n_kept, [{ label: 'Support', ...name(found.kept) }, { label: 'Rank before', first: 'up', ...number(found.kept, 1, whole) }, { label: 'Rank now', first: 'up', ...number(found.kept, 2, whole) }, { label: 'Weight before', ...number(found.kept, 3, signed) }, { label: 'Weight now', ...number(found.kept, 4, signed) }]);
   list('Moved between groups', found.moved, found.n_moved, [{ label: 'Feature', ...name(found.moved) }, { label: 'Before, with', ...name(found.moved, 1) }, { label: 'Now, with', ...name(found.moved, 2) }]);
   const [other, here] = found.facts;
-  body.append(el('h3', {}, 'Side by side'), plainTable(['', 'other run', 'this run'], Object.keys(here).map((key) => [key, ...[other, here].map((one) => (one[key] === null ? '–' : digits(one[key], 4)))])));
+  body.append(el('h3', {}, 'Side by side'), plainTable(['', 'other run', 'this run'], Object.keys(here).map((key) => [key.replace('n_', '').replace('_', ' '), ...[other, here].map((one) => (one[key] === null ? '–' : digits(one[key], 4)))])));
 }

@@ -27,7 +27,8 @@ function showMap() {
   const canvas = el('canvas', { tabindex: 0, role: 'img', 'aria-label': `Heat map of the correlations among ${some}. Move with the arrow keys, open a group with Enter.` });
   const chosen = el('p', { class: 'chosen', role: 'status', 'aria-live': 'polite' }, 'Point at a cell, or move with the arrow keys.');
   const box = el('div', { class: 'mapbox' }, canvas);
-  const card = el('div', { class: 'card' }, el('div', { class: 'tools' }, el('label', { for: 'zoom' }, 'Zoom'), zoom, mapLegend(largest)), box, chosen);
+  const left = el('div', {}, el('div', { class: 'tools' }, el('label', { for: 'zoom' }, 'Zoom'), zoom, mapLegend(largest)), box, chosen);
+  const card = el('div', { class: 'card atlas' }, left, nearestPairs(map, value));
   body.append(card);
   const state = { cell: 1, at: null, picture: null };
 
@@ -78,6 +79,14 @@ function showMap() {
     point(inside(i + step[0]), inside(j + step[1]));
   });
   responsive(box, draw);
+}
+function nearestPairs(map, value) {
+  const n = map.order.length;
+  const pairs = [];
+  for (let i = 0; i < n; i++) for (let j = 0; j < i; j++) pairs.push([Math.abs(value(i, j)), i, j]);
+  pairs.sort((a, b) => b[0] - a[0] || a[1] - b[1]);
+  const rows = pairs.slice(0, 12).map(([, i, j]) => el('li', {}, el('span', {}, groupButton(map.order[i]), groupButton(map.order[j])), minus((value(i, j) / 100).toFixed(2))));
+  return el('div', {}, el('h3', {}, 'Nearest pairs'), el('ol', {}, rows));
 }
 const groupText = (k) => (groups ? plural(groups.size[k], 'member') : 'support') + `, weight ${signed(supports.weight[k])}`;
 

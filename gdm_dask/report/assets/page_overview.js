@@ -1,8 +1,8 @@
 // The first things to know, the bounds, the cost, and how to read it all.
 const facts = report.facts;
 const stopReasons = {
-  tolerance: 'the bounds met', max_cuts: 'limit of cuts', 'repeated cut': 'best cut repeated',
-  'nothing left': 'no feature left', 'enough supports': 'enough supports',
+  tolerance: 'the tolerance', max_cuts: 'the limit of cuts', 'repeated cut': 'a repeated cut',
+  'nothing left': 'a lack of features', 'enough supports': 'the number of supports',
 };
 
 function tile(name, big, small) {
@@ -19,7 +19,7 @@ function showGlance() {
     tiles.append(tile('Samples', whole(data.n_samples), split));
   }
   tiles.append(tile('Features', whole(data.n_features)));
-  tiles.append(tile('Supports', whole(facts.n_supports), `${digits((100 * facts.n_supports) / data.n_features)} % of the features`));
+  tiles.append(tile('Supports', whole(facts.n_supports), `${digits((100 * facts.n_supports) / data.n_features)}% of the features`));
   if (facts.n_affiliated !== null) {
     tiles.append(tile('Affiliated', whole(facts.n_affiliated), `in ${plural(facts.n_groups_with_affiliated, 'group')}; the largest has ${plural(facts.largest_group, 'member')}`));
   }
@@ -28,8 +28,8 @@ function showGlance() {
     tiles.append(tile(`Accuracy, ${entry.kind}`, percent(entry.accuracy, 2), [`${auc}on ${plural(entry.n_samples, 'sample')} of `, el('bdi', {}, entry.name)]));
   }
   tiles.append(tile('Redundancy rate', facts.redundancy_rate.toFixed(4), 'of the supports; 0 is none'));
-  const state = facts.converged ? el('span', { class: 'state good' }, '✓ converged') : el('span', { class: 'state open' }, '○ not converged');
-  tiles.append(tile('Gap', percent(facts.gap, facts.gap < 0.01 ? 3 : 1), [state, `: ${stopReasons[facts.stopped] ?? facts.stopped}`]));
+  const state = facts.converged ? el('span', { class: 'state good' }, '✓ converged') : el('span', { class: 'state unproved' }, '○ not converged');
+  tiles.append(tile('Gap', percent(facts.gap, facts.gap < 0.01 ? 3 : 1), [state, `; ended by ${stopReasons[facts.stopped] ?? facts.stopped}`]));
   tiles.append(tile('Time', seconds(facts.seconds), `for ${plural(facts.n_cuts, 'cut')} and the groups`));
 }
 
@@ -70,7 +70,7 @@ function showCost() {
   barList(time, `Seconds: ${parts.map((part) => `${part.name} ${seconds(part.value)}`).join(', ')}`, parts, seconds);
   const blocks = [{ name: 'blocks used', value: counts.blocks_used }, { name: 'blocks read', value: counts.blocks_read },
     { name: 'rows scanned', value: counts.rows_scanned }, { name: 'rows skipped', value: counts.rows_skipped, color: '--soft' }];
-  reads.append(plainTable(['', ''], [...blocks.map((one) => [one.name, whole(one.value)]), ['bytes read', bytes(counts.bytes_read)], ['tasks', whole(counts.tasks)]]));
+  reads.append(settingsTable([...blocks.map((one) => [one.name, whole(one.value)]), ['bytes read', bytes(counts.bytes_read)], ['tasks', whole(counts.tasks)]]));
   const cuts = report.cuts;
   body.append(numbersBehind(['cut', 'scores', 'matching', 'master', 'bytes read', 'features compared'], cuts.lower.map((_, k) => [String(k + 1),
     ...['scores', 'matching', 'master'].map((part) => seconds(cuts.seconds[part][k])), bytes(cuts.bytes_read[k]), whole(cuts.n_examined[k])])));
@@ -90,6 +90,6 @@ function showAbout() {
     term('Accuracy', 'Of a linear SVM that was fitted again on the supports alone.')));
   const shown = { ...report.parameters };
   for (const [key, value] of Object.entries(report.run)) if (typeof value === 'string') shown[key] = value;
-  body.append(el('h3', {}, 'Parameters'), plainTable(['', ''], Object.entries(shown).map(([key, value]) => [key, el('bdi', {}, value === null ? 'none' : String(value))])));
+  body.append(el('h3', {}, 'Parameters'), settingsTable(Object.entries(shown).map(([key, value]) => [key, el('bdi', {}, value === null ? 'none' : String(value))])));
   $('made').textContent = `Made with ${report.made_with}. This page is one file and fetches nothing.`;
 }

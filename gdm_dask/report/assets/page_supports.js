@@ -1,9 +1,7 @@
 // The supports as a table, and as dots by weight and group size.
-function scoreText(k) {
-  const scores = supports.scores[k];
-  return scores.length ? scores[0][0] : null;
-}
-function scoreSpark(k) {
+const firstCut = (k) => (supports.scores[k].length ? supports.scores[k][0][0] : null);
+const firstScore = (k) => (supports.scores[k].length ? Math.abs(supports.scores[k][0][1]) : null);
+function scoreCell(k) {
   const scores = supports.scores[k];
   if (!scores.length) return '–';
   const largest = Math.max(...scores.map(([, score]) => Math.abs(score)));
@@ -13,14 +11,13 @@ function scoreSpark(k) {
     return svg('rect', { x: i * 5, y: 14 - height, width: 4, height, fill: 'var(--soft)' });
   });
   const label = scores.map(([cut, score]) => `cut ${cut}: ${signed(score)}`).join('; ');
-  const text = `${scores[0][0]}: ${digits(Math.abs(scores[0][1]), 3)}`;
-  return el('span', { class: 'class-free', title: label }, text, ' ', scores.length > 1 ? svg('svg', { width, height: 14, role: 'img', 'aria-label': label }, bars) : null);
+  return el('span', { class: 'with-bar', title: label }, digits(firstScore(k), 3, true), scores.length > 1 ? svg('svg', { width, height: 14, role: 'img', 'aria-label': label }, bars) : null);
 }
 function frequencyCell(k) {
   const share = report.data.class_counts.map((count, c) => (count ? supports.frequency[c][k] / count : 0));
   const label = share.map((x, c) => `${percent(x)} of ${report.data.classes[c]}`).join(', ');
   const bars = share.map((x, c) => svg('rect', { x: 0, y: c * 6, width: Math.max(1, 40 * x), height: 5, rx: 1, fill: `var(${c ? '--one-fill' : '--zero-fill'})` }));
-  return el('span', { class: 'class-free', title: label }, whole(frequencyOf(k)), ' ', svg('svg', { width: 40, height: 11, role: 'img', 'aria-label': label }, bars));
+  return el('span', { class: 'with-bar', title: label }, whole(frequencyOf(k)), svg('svg', { width: 40, height: 11, role: 'img', 'aria-label': label }, bars));
 }
 
 function supportColumns() {
@@ -28,11 +25,12 @@ function supportColumns() {
   const columns = [
     { label: 'Rank', number: true, first: 'up', value: (k) => k, cell: (k) => whole(k + 1) },
     { label: 'Support', header: true, value: (k) => supportName(k), cell: (k) => groupButton(k) },
-    { label: 'Weight', number: true, value: (k) => supports.weight[k], cell: (k) => signed(supports.weight[k]), tip: 'Of the normalised feature' },
-    { label: 'Speaks for', value: (k) => report.data.classes[classOf(supports.weight[k])], cell: (k) => el('span', { class: 'class-free' }, signedBar(supports.weight[k], largest), classLabel(classOf(supports.weight[k]))) },
+    { label: 'Weight', number: true, value: (k) => supports.weight[k], cell: (k) => el('span', { class: 'with-bar' }, signed(supports.weight[k]), signedBar(supports.weight[k], largest)), tip: 'Of the normalised feature' },
+    { label: 'Speaks for', value: (k) => report.data.classes[classOf(supports.weight[k])], cell: (k) => classLabel(classOf(supports.weight[k])) },
   ];
   if (supports.frequency) columns.push({ label: 'Samples with it', number: true, value: frequencyOf, cell: frequencyCell, tip: 'Samples in which it is not zero; bars: share of each class' });
-  columns.push({ label: 'Cut: score', number: true, first: 'up', value: scoreText, cell: scoreSpark, tip: 'First cut that holds it, and its score there; bars: scores in all such cuts' });
+  columns.push({ label: 'Cut', number: true, first: 'up', value: firstCut, cell: (k) => String(firstCut(k) ?? '–'), tip: 'The first cut that holds it' });
+  columns.push({ label: 'Score', number: true, value: firstScore, cell: scoreCell, tip: 'Its score in that cut; bars: scores in all cuts that hold it' });
   if (groups) columns.push({ label: 'Group', number: true, value: (k) => groups.size[k], cell: (k) => whole(groups.size[k]), tip: 'Members, the support included' });
   if (report.importance) columns.push({ label: 'Importance', number: true, value: (k) => importanceOf(k), cell: (k) => minus((100 * importanceOf(k)).toFixed(2)), tip: 'Points of accuracy lost when its group is permuted' });
   if (report.stability) columns.push({ label: 'Found again', number: true, value: (k) => report.stability.group_frequency[k], cell: (k) => percent(report.stability.group_frequency[k], 0), tip: 'Share of subsamples that found its group' });
@@ -59,8 +57,9 @@ function drawSizes(plot, width) {
   const x = linear(0, Math.max(...weights), frame.left, frame.right);
   const y = linear(0, Math.max(1, most), frame.bottom, frame.top);
   const powers = Array.from({ length: Math.floor(Math.max(1, most)) + 1 }, (_, k) => k);
+  const between = most < 2 ? powers.slice(0, -1).flatMap((k) => [k + Math.log10(2), k + Math.log10(5)]) : [];
   const chart = svg('svg', { width, height: 334, role: 'img', 'aria-label': 'Supports by weight and size of their groups; the table of supports has the numbers' });
-  chart.append(...axes(frame, x, y, { xTicks: ticks(0, Math.max(...weights), width / 90), xFormat: (v) => digits(v), yTicks: powers, yFormat: (v) => whole(10 ** v), xLabel: '|weight|', yLabel: 'members' }));
+  chart.append(...axes(frame, x, y, { xTicks: ticks(0, Math.max(...weights), width / 90), xFormat: (v) => digits(v), yTicks: [...powers, ...between], yFormat: (v) => whole(Math.round(10 ** v)), xLabel: '|weight|', yLabel: 'members' }));
   const points = weights.map((weight, k) => [x(weight), y(Math.log10(groups.size[k]))]);
   const marks = points.map(([cx, cy], k) => (classOf(supports.weight[k])
     ? svg('rect', { x: cx - 3.5, y: cy - 3.5, width: 7, height: 7, fill: css('--one-fill'), 'fill-opacity': 0.7 })

@@ -40,10 +40,9 @@ function dataTable(options) {
     draw();
   }
   function find() {
-    const words = state.query.toLowerCase().split(/\s+/).filter(Boolean);
-    const matches = (i) => words.every((word) => (texts[i] ??= options.text(i).toLowerCase()).includes(word));
+    const wanted = state.query.toLowerCase(); // as it was typed: blanks may belong to an n-gram
     state.order = [];
-    for (let i = 0; i < options.n; i++) if (!words.length || matches(i)) state.order.push(i);
+    for (let i = 0; i < options.n; i++) if ((texts[i] ??= options.text(i).toLowerCase()).includes(wanted)) state.order.push(i);
     arrange();
   }
   function turn(step) {
@@ -84,6 +83,10 @@ function plainTable(head, rows) {
   return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': head.join(', ') }, el('table', {},
     el('thead', {}, el('tr', {}, head.map((label, k) => el('th', { scope: 'col', class: k ? 'number' : null }, label)))),
     el('tbody', {}, rows.map((row) => el('tr', {}, row.map((cell, k) => el('td', { class: k ? 'number' : null }, cell)))))));
+}
+// Names and values; no heading is needed.
+function settingsTable(rows) {
+  return el('div', { class: 'scroll narrow' }, el('table', {}, el('tbody', {}, rows.map(([name, value]) => el('tr', {}, el('th', { scope: 'row' }, name), el('td', {}, value))))));
 }
 const numbersBehind = (head, rows) => {
   const details = el('details', {}, el('summary', {}, 'The numbers'));

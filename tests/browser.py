@@ -1,0 +1,97 @@
+"""A real browser for the tests of the page: Chromium without a window, driven by Selenium."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--hide-scrollbars", "--force-color-profile=srgb",
+)  # fmt: skip
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@cache
+def find_browser() -> tuple[str, str]:
+    """Paths of the browser and its driver; installs Debian's packages where that is possible."""
+    found = _look()
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update", "-qq"], ["install", "-y", "-qq", "chromium", "chromium-driver"]):
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(["apt-get", *command], env=environment, capture_output=True, timeout=600, check=False)
+        found = _look()
+    if found is None:
+        raise FileNotFoundError("there is no Chromium with its driver here: apt-get install chromium chromium-driver")
+    return found
+
+
+def _look() -> tuple[str, str] | None:
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    driver = shutil.which("chromedriver")
+    return (browser, driver) if browser and driver else None
+
+
+@contextlib.contextmanager
+def opened_browser(profile: Path) -> Iterator[Any]:
+    """A driver with an empty profile that keeps the console's messages."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
+    browser, driver = find_browser()
+    options = ChromeOptions()
+    options.binary_location = browser
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    page = Chrome(options=options, service=Service(driver))
+    try:
+        page.set_page_load_timeout(120)
+        page.set_script_timeout(120)
+        yield page
+    finally:
+        page.quit()
+
+
+def set_width(page: Any, width: int, height: int = 900) -> None:
+    """Give the page a width in CSS pixels, whatever the window's own limits are."""
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+
+
+def set_scheme(page: Any, scheme: str) -> None:
+    """Let the page think that the reader prefers light or dark."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def load(page: Any, path: Path) -> None:
+    """Open a report from disk and wait until all of it is drawn."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    page.get(path.as_uri())
+    ready = "return document.documentElement.dataset.ready === 'yes'"
+    WebDriverWait(page, 60, poll_frequency=0.02).until(lambda driver: driver.execute_script(ready))
+
+
+def problems(page: Any) -> list[str]:
+    """Warnings and errors on the console since the last call."""
+    return [entry["message"] for entry in page.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+
+
+def whole_page(page: Any) -> bytes:
+    """A picture of the page from top to bottom, PNG."""
+    import base64
+
+    picture = page.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "format": "png"})
+    return base64.b64decode(picture["data"])
