@@ -162,8 +162,8 @@ def run_ingest(
     with workspace:
         with Engine(scheduler, n_workers) as engine:
             processes = not engine.shares_memory
-            plan.check_block_size(limit, processes, options.block_bytes)
             most = plan.run_bytes(limit, engine.n_workers, processes, given.nbytes or 0, given.least_run_bytes)
+            plan.check_block_size(limit, processes, options.block_bytes)
             size = workspace.begin(job, most if run_bytes is None else min(most, parse_bytes(run_bytes)), overwrite)
             if size is None:
                 logger.info("%s was finished by an earlier attempt", workspace.target.url)

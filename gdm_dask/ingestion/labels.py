@@ -38,7 +38,7 @@ def find_classes(labels: np.ndarray, where: str) -> list:
     return classes
 
 
-def encode(labels: np.ndarray, classes: list, where: str) -> np.ndarray:
+def encode(labels: np.ndarray, classes: list, where: str, first_sample: int = 0) -> np.ndarray:
     """Labels as int8: -1 for the first class, +1 for the second.
 
     Examples
@@ -51,7 +51,7 @@ def encode(labels: np.ndarray, classes: list, where: str) -> np.ndarray:
     if unknown.any():
         sample = int(np.flatnonzero(unknown)[0])
         raise BadInput(
-            f"{where}: sample {sample} has label {plain(labels[sample])!r}, but the classes are {classes[0]!r} and "
-            f"{classes[1]!r}"
+            f"{where}: sample {first_sample + sample} has label {plain(labels[sample])!r}, but the classes are "
+            f"{classes[0]!r} and {classes[1]!r}"
         )
     return np.where(positive, 1, -1).astype(np.int8)

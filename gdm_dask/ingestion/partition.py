@@ -136,13 +136,16 @@ def summarise(runs: list[Run], source: Source, options: IngestOptions, classes: 
         raise BadInput(f"{where}: there are no features in it")
     if n_samples > MAX_COUNT:
         raise BadInput(f"{where}: {n_samples} samples are more than a store can hold ({MAX_COUNT})")
-    labels = source.labels
-    if labels is None:
-        labels = np.concatenate([run.read("labels") for run in runs])
-    if classes is None:
-        classes = find_classes(labels, where)
-    first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])
+    first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])[:-1].tolist()
+    if source.labels is not None:
+        classes = find_classes(source.labels, where) if classes is None else classes
+        labels = encode(source.labels, classes, where)
+    else:  # run by run: all of them at once, as they were written, would take eight times as much memory
+        distinct = np.concatenate([np.unique(run.read("labels")) for run in runs])
+        classes = find_classes(distinct, where) if classes is None else classes
+        parts = zip(runs, first_samples, strict=True)
+        labels = np.concatenate([encode(run.read("labels"), classes, where, first) for run, first in parts])
     return Partition(
-        source.kind, runs, [int(first) for first in first_samples[:-1]], n_samples, n_features,
-        widest([run.value_type for run in runs]), encode(labels, classes, where), classes,
+        source.kind, runs, first_samples, n_samples, n_features, widest([run.value_type for run in runs]), labels,
+        classes,
     )  # fmt: skip
