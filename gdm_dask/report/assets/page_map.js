@@ -67,14 +67,14 @@ function showMap() {
     return i >= 0 && j >= 0 && i < n && j < n ? [i, j] : null;
   };
   canvas.addEventListener('pointermove', (event) => { const at = cellAt(event); if (at) point(...at, event.clientX, event.clientY); else hideTip(); });
-  canvas.addEventListener('pointerleave', () => { state.at = null; refresh(); hideTip(); });
+  canvas.addEventListener('pointerleave', hideTip); // the cell stays chosen, for the keys
   canvas.addEventListener('click', (event) => { const at = cellAt(event); if (at) openGroup(map.order[at[0]]); });
   canvas.addEventListener('keydown', (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     const [i, j] = state.at ?? [0, 0];
-    if (event.key === 'Enter' && state.at) openGroup(map.order[i]);
-    if (!step) return;
-    event.preventDefault();
+    if (!step && event.key !== 'Enter') return;
+    event.preventDefault(); // or the same key press would close what it opened
+    if (!step) return openGroup(map.order[i]);
     const inside = (x) => Math.min(n - 1, Math.max(0, x));
     point(inside(i + step[0]), inside(j + step[1]));
   });
