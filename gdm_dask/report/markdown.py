@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gdm_dask.names import printable
 from gdm_dask.report.summary import headline
 from gdm_dask.resources import format_bytes
 
@@ -19,8 +20,9 @@ def escape(text: str, limit: int = 80) -> str:
     >>> print(escape("<b>*a*|b\n"))
     \<b\>\*a\*\|b\\n
     """
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
-    cut = text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+    cut = printable(text, limit)
+    if len(text) > limit:
+        cut += f" ({len(text):,} characters)"
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&$])", r"\\\1", cut)
 
 
