@@ -499,6 +499,16 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
 
         return make_report(self, path, **options)
 
+    def _repr_html_inner(self) -> str:
+        """What a notebook shows: a card for a fitted machine, scikit-learn's diagram before."""
+        from gdm_dask.notebook import card
+
+        return card(self) if hasattr(self, "support_features_") else super()._repr_html_inner()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True

@@ -15,6 +15,7 @@ from rich.table import Table
 
 import gdm_dask
 from gdm_dask.cli import options as opt
+from gdm_dask.cli.live import live_cuts
 from gdm_dask.cli.main import app, out
 from gdm_dask.errors import BadInput
 
@@ -76,7 +77,9 @@ def fit(
     opened = gdm_dask.open_store(store)
     with opt.chosen_scheduler(scheduler, tls_ca, tls_cert, tls_key) as chosen:
         machine = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
-        machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=log_iteration)
+        enough = machine._settings(*opened.shape).n_supports
+        with live_cuts(opened.shape[0], enough, tol, log_iteration) as on_cut:
+            machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=on_cut)
     summarise(machine, run)
 
 

@@ -1,0 +1,103 @@
+"""What a notebook shows: a fitted machine as a small card, and the cuts while a fit runs. HTML without scripts."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from gdm_dask.names import printable
+from gdm_dask.report.summary import plural
+
+if TYPE_CHECKING:
+    from gdm_dask.cutting_plane import Iteration
+
+#: Supports on the card.
+SHOWN = 10
+_STYLE = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.45"
+_COLORS = ("#2b83ba", "#dd6b1d")
+
+
+def card(machine: Any) -> str:
+    """A fitted machine: what it found, its strongest supports, and its bounds."""
+    sizes = None if machine.groups_ is None else [len(group) for group in machine.groups_.values()]
+    found = f"{plural(len(machine.support_features_), 'support')} of {machine.n_features_in_:,} features"
+    if sizes is not None:
+        found += f", {plural(sum(size > 1 for size in sizes), 'group')} with affiliated features"
+    state = "converged" if machine.converged_ else "not converged"
+    proved = f"{plural(machine.n_cuts_, 'cut')}, gap {machine.gap_:.2%} ({state}), redundancy rate "
+    proved += f"{machine.redundancy_rate_:.4f}, {machine.timings_['total']:.1f} s"
+    return (
+        f'<div style="{_STYLE}"><strong>GroupDiscoveryMachine</strong>: {escape(found)}<br>{escape(proved)}'
+        f"{bounds_picture(machine.lower_bounds_.tolist(), machine.upper_bounds_.tolist())}{_table(machine, sizes)}"
+        "<small>machine.report('report.html') writes a page with all of it.</small></div>"
+    )
+
+
+def _table(machine: Any, sizes: list[int] | None) -> str:
+    rows = []
+    for k, (feature, weight) in enumerate(zip(machine.support_features_[:SHOWN], machine.weights_, strict=False)):
+        name = escape(printable(machine.name_of(feature), 60))
+        size = "" if sizes is None else f"{sizes[k]:,}"
+        rows.append(
+            f'<tr><td style="text-align:left"><bdi><code>{name}</code></bdi></td><td>{weight:+.3g}</td>'
+            f'<td style="text-align:left">{escape(str(machine.classes_[int(weight > 0)]))}</td><td>{size}</td></tr>'
+        )
+    head = "<tr><th>support</th><th>weight</th><th>speaks for</th><th>members</th></tr>"
+    left = len(machine.support_features_) - len(rows)
+    more = f"<p>and {left:,} more</p>" if left else ""
+    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{more}"
+
+
+def bounds_picture(lower: list[float], upper: list[float], width: int = 280, height: int = 70) -> str:
+    """Both bounds by cut, as SVG."""
+    high = max(upper, default=0.0) or 1.0
+    step = width / max(1, len(lower) - 1)
+
+    def points(values: list[float]) -> str:
+        return " ".join(f"{k * step:.1f},{height - (height - 4) * value / high:.1f}" for k, value in enumerate(values))
+
+    lines = "".join(
+        f'<polyline points="{points(values)}" fill="none" stroke="{color}" stroke-width="2"/>'
+        for values, color in ((lower, _COLORS[0]), (upper, _COLORS[1]))
+    )
+    label = f"lower and upper bound after each of {len(lower)} cuts"
+    return (
+        f'<svg width="{width}" height="{height}" role="img" aria-label="{label}" style="display:block;margin:6px 0">'
+        f"<title>{label}</title>{lines}</svg>"
+    )
+
+
+class FitProgress:
+    """A display that follows a fit: pass it as `callback`.
+
+    Examples
+    --------
+    In a notebook::
+
+        GroupDiscoveryMachine(100).fit(X, y, callback=FitProgress())
+    """
+
+    def __init__(self) -> None:
+        self._lower: list[float] = []
+        self._upper: list[float] = []
+        self._display: Any = None
+
+    def __call__(self, iteration: Iteration) -> None:
+        """A cut is done."""
+        from IPython.display import HTML, display
+
+        self._lower.append(iteration.lower)
+        self._upper.append(iteration.upper)
+        page = HTML(self.html(iteration))
+        if self._display is None:
+            self._display = display(page, display_id=True)
+        else:
+            self._display.update(page)
+
+    def html(self, iteration: Iteration) -> str:
+        """What is shown after a cut."""
+        return (
+            f'<div style="{_STYLE}"><strong>cut {iteration.number}</strong>: {iteration.n_supports:,} supports, gap '
+            f"{iteration.gap:.2%}, {sum(iteration.seconds.values()):.2f} s"
+            f"{bounds_picture(self._lower, self._upper)}</div>"
+        )
