@@ -14,6 +14,7 @@ function drawNext() {
   const draw = sections.shift();
   if (!draw) {
     document.documentElement.dataset.ready = 'yes';
+    $(location.hash.slice(1))?.scrollIntoView({ behavior: 'instant' }); // it may not have been there when the page loaded
     return;
   }
   draw();
