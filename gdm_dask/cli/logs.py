@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import time
+from enum import StrEnum
 
 from rich.console import Console
 from rich.logging import RichHandler
 
 
-def set_up_logging(verbose: int, quiet: bool) -> None:
-    """Send the package's log to standard error: plain lines, or coloured ones on a terminal."""
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    text = "text"
+    json = "json"
+
+
+class JsonLines(logging.Formatter):
+    """Each record as a JSON object on a line: time, level, logger, message, and what else the record carries."""
+
+    _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {key: value for key, value in vars(record).items() if key not in self._OWN}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def set_up_logging(verbose: int, quiet: bool, form: LogFormat = LogFormat.text) -> None:
+    """Send the package's log to standard error: plain lines, coloured ones on a terminal, or JSON."""
     level = logging.WARNING if quiet else logging.DEBUG if verbose > 1 else logging.INFO
     handler: logging.Handler
-    if sys.stderr.isatty():
+    if form is LogFormat.json:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JsonLines())
+    elif sys.stderr.isatty():
         console = Console(stderr=True)
         handler = RichHandler(console=console, show_path=verbose > 1, show_time=verbose > 0, show_level=False)
         handler.setFormatter(logging.Formatter("%(message)s"))
     else:
         handler = logging.StreamHandler(sys.stderr)
-        form = "%(asctime)s %(levelname)s %(name)s: %(message)s" if verbose else "%(message)s"
-        handler.setFormatter(logging.Formatter(form))
+        line = "%(asctime)s %(levelname)s %(name)s: %(message)s" if verbose else "%(message)s"
+        handler.setFormatter(logging.Formatter(line))
     package = logging.getLogger("gdm_dask")
     package.handlers[:] = [handler]
     package.setLevel(level)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gdm_dask
-from gdm_dask.cli.logs import set_up_logging
+from gdm_dask.cli.logs import LogFormat, set_up_logging
 from gdm_dask.errors import BadInput, GdmError
 
 app = typer.Typer(
@@ -43,12 +43,15 @@ def _version(show: bool) -> None:
 def main(
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for debugging.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="text, or json: one object a line, for machines.")
+    ] = LogFormat.text,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
     """Options that stand before the command."""
-    set_up_logging(verbose, quiet)
+    set_up_logging(verbose, quiet, log_format)
 
 
 class Ended(BaseException):
@@ -68,6 +71,7 @@ def run() -> None:
         cluster_commands,
         demo_command,
         model_commands,
+        pipeline_commands,
         report_commands,
         store_commands,
         synth_command,

@@ -1,0 +1,153 @@
+"""Commands for pipelines: run, history, tune."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from gdm_dask.cli import options as opt
+from gdm_dask.cli.main import app, out
+from gdm_dask.cli.model_commands import show
+
+if TYPE_CHECKING:
+    from gdm_dask.pipeline.history import Record
+
+logger = logging.getLogger(__name__)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline: a TOML file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Take this value, such as fit.tau=0.5.")
+]
+
+
+@app.command()
+def run(
+    file: File,
+    overrides: Overrides = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STAGE", help="Run this stage and all later ones, up to date or not."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and do nothing.")] = False,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for another run of this pipeline.")] = 0.0,
+) -> None:
+    """Run a pipeline: acquire, ingest, fit, evaluate, report; what is up to date is left alone.
+
+    Ends with 0 (done), 2 (bad input), 3 (engine), 4 (another run holds the lock), 130 or 143 (interrupted).
+
+      gdm run pipelines/synthetic.toml
+
+      gdm run pipelines/mnist.toml --set fit.tau=0.5 --dry-run
+    """
+    from gdm_dask.pipeline import load_pipeline, plan_pipeline, run_pipeline
+
+    pipeline = load_pipeline(file, overrides or ())
+    if dry_run:
+        show(list(plan_pipeline(pipeline, start)))
+        return
+    record = run_pipeline(pipeline, start, wait, tell=_tell)
+    _summarise(record, pipeline.folder)
+
+
+def _tell(step: str, state: str, seconds: float) -> None:
+    logger.info("%s: %s (%.1f s)", step, state, seconds, extra={"step": step, "state": state, "seconds": seconds})
+
+
+def _summarise(record: Record, folder: Path) -> None:
+    assert record.run is not None
+    current = [name for name, entry in record.stages.items() if entry["state"] == "up to date"]
+    done = [name for name, entry in record.stages.items() if entry["state"] == "done"]
+    facts = record.facts
+    lines = [
+        ("pipeline", f"{record.pipeline} in {folder}"),
+        ("up to date", ", ".join(current) or "nothing"),
+        ("done", f"{', '.join(done) or 'nothing'} ({record.seconds:.1f} s in all)"),
+        ("accuracy", f"{facts['accuracy']:.4f} on the {facts['on']} set of {facts['n_samples']:,} samples"),
+        ("redundancy", f"{facts['redundancy_rate']:.4f}"),
+        (
+            "features",
+            f"{facts['n_supports']:,} supports and {facts['n_affiliated']:,} affiliated of {facts['n_features']:,}",
+        ),
+    ]
+    if record.change:
+        lines.append(("change", f"{record.change['gained']} supports gained, {record.change['lost']} lost"))
+    report = sorted((folder / record.run).glob("report.*"))
+    lines.append(("report", str(report[0]) if report else str(folder / record.run)))
+    show(lines)
+
+
+@app.command()
+def history(
+    file: File,
+    overrides: Overrides = None,
+    last: Annotated[int, typer.Option(min=0, help="How many runs; 0 for all.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Print the runs of a pipeline: when, how long, how it ended, and what changed since the run before."""
+    from gdm_dask.pipeline import load_pipeline
+    from gdm_dask.pipeline.history import History
+
+    records = History(load_pipeline(file, overrides or ()).folder).records()[-last or None :]
+    if as_json:
+        typer.echo(json.dumps([asdict(record) for record in records], indent=1))
+        return
+    table = Table(
+        "started", "seconds", "status", "exit", "accuracy", "redundancy", "supports", "gained", "lost", "drift", "ran",
+        box=None, pad_edge=False,
+    )  # fmt: skip
+    for record in records:
+        table.add_row(*_cells(record))
+    out.print(table)
+
+
+def _cells(record: Record) -> list[str]:
+    facts, change = record.facts, record.change
+    ran = [name for name, entry in record.stages.items() if entry["state"] != "up to date"]
+    values = [
+        record.started, record.seconds, record.status, record.exit_code, facts.get("accuracy"),
+        facts.get("redundancy_rate"), facts.get("n_supports"), change.get("gained"), change.get("lost"),
+        change.get("drift"), ", ".join(ran) or "-",
+    ]  # fmt: skip
+    return [_cell(value) for value in values]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+@app.command()
+def tune(
+    store: opt.Store,
+    n_features_to_select: opt.Supports = None,
+    tau: Annotated[list[float] | None, typer.Option(help="A value to try; give it several times.")] = None,
+    C: Annotated[list[float] | None, typer.Option("--C", help="A value to try; give it several times.")] = None,
+    cut_size: Annotated[list[int] | None, typer.Option(help="A value to try; give it several times.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Parts of the cross-validation.")] = 3,
+    samples: Annotated[int | None, typer.Option(min=20, help="Use so many samples at most.")] = None,
+    scheduler: opt.Scheduler = None,
+    memory_limit: opt.MemoryLimit = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the table here, as JSON.")] = None,
+) -> None:
+    """Search for tau, C and cut_size by cross-validation on one store, and print the best values.
+
+    gdm tune train.zarr -k 50 --tau 0.25 --tau 0.5 --C 10 --C 50 -o tuning.json
+    """
+    from gdm_dask.tuning import tune as tune_store
+
+    given = {"tau": tau, "C": C, "cut_size": cut_size}
+    grid: dict[str, Any] = {name: values for name, values in given.items() if values}
+    grid |= {"folds": folds} | ({} if samples is None else {"samples": samples})
+    parameters = {
+        "n_features_to_select": n_features_to_select, "scheduler": scheduler, "memory_limit": memory_limit
+    }  # fmt: skip
+    best = tune_store(store, parameters, grid, output)
+    show([(name, str(value)) for name, value in best.items()])

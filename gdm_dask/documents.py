@@ -1,0 +1,264 @@
+"""Raw documents with a class each: a folder per class, CSV, JSON lines, or one packed file with an index.
+
+A corpus knows where its documents are and reads them when they are wanted, so that it can be larger than memory (a
+packed corpus that is compressed is unpacked in memory).
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+
+_TABLES = {".csv": ",", ".tsv": "\t"}
+_LINES = (".jsonl", ".ndjson")
+_UNPACK: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+_HEADER = re.compile(rb"[!-9;-~]+:|>?From ")
+csv.field_size_limit(1 << 30)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents and their classes.
+
+    Attributes
+    ----------
+    paths : list of str
+        Files; one for all documents, or one for each.
+    offsets, lengths : ndarray of int64
+        Where each document is in its file.
+    labels : ndarray of str
+    identity : list
+        Sizes and times of the files.
+    extract : callable, optional
+        Makes the text of the bytes of a record.
+    mail : bool
+        Whether to strip the headers of mails.
+    packed : bytes, optional
+        The file of a packed corpus, unpacked.
+    """
+
+    paths: list[str]
+    offsets: np.ndarray
+    lengths: np.ndarray
+    labels: np.ndarray
+    identity: list[Any]
+    extract: Callable[[bytes], bytes] | None = None
+    mail: bool = False
+    packed: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, numbers: np.ndarray) -> list[bytes]:
+        """The texts of some documents."""
+        texts = list(self._records(numbers))
+        if self.extract is not None:
+            texts = [self.extract(text) for text in texts]
+        return [strip_headers(text) for text in texts] if self.mail else texts
+
+    def _records(self, numbers: np.ndarray) -> Iterator[bytes]:
+        if self.packed is not None:
+            yield from (self.packed[self.offsets[k] : self.offsets[k] + self.lengths[k]] for k in numbers)
+        elif len(self.paths) == len(self):
+            yield from (Path(self.paths[k]).read_bytes() for k in numbers)
+        else:
+            with open(self.paths[0], "rb") as file:
+                for k in numbers:
+                    file.seek(self.offsets[k])
+                    yield file.read(self.lengths[k])
+
+    def batches(self, n_bytes: int) -> list[np.ndarray]:
+        """Numbers of the documents, cut into batches of about so many bytes."""
+        behind = np.cumsum(self.lengths)
+        cuts = np.searchsorted(behind, np.arange(n_bytes, behind[-1] if len(behind) else 0, n_bytes)) + 1
+        return [part for part in np.split(np.arange(len(self)), np.unique(cuts)) if len(part)]
+
+    def take(self, numbers: np.ndarray) -> Corpus:
+        """Some of the documents."""
+        paths = [self.paths[k] for k in numbers] if len(self.paths) == len(self) else self.paths
+        return replace(
+            self,
+            paths=paths,
+            offsets=self.offsets[numbers],
+            lengths=self.lengths[numbers],
+            labels=self.labels[numbers],
+            identity=[self.identity, zlib.crc32(numbers.astype(np.int64).tobytes())],
+        )
+
+    def split(self, test_fraction: float, seed: int = 0) -> tuple[Corpus, Corpus]:
+        """A training and a test part, by a checksum of the texts: copies of a text are on one side."""
+        chance = np.empty(len(self))
+        for batch in self.batches(1 << 24):
+            chance[batch] = [zlib.crc32(text, zlib.crc32(b"%d" % seed)) / 2**32 for text in self.read(batch)]
+        return self.take(np.flatnonzero(chance >= test_fraction)), self.take(np.flatnonzero(chance < test_fraction))
+
+
+def open_corpus(path: str | os.PathLike[str], text: str = "text", label: str = "label", mail: bool = False) -> Corpus:
+    """Find the documents at a path.
+
+    Parameters
+    ----------
+    path : path
+        A folder with a folder of text files for each class; a ``.csv`` or ``.tsv`` file with a header; ``.jsonl``; or a
+        packed corpus: a folder with ``index.npz`` (arrays ``offset`` and `label`) and ``text.bin``, ``.xz``, ``.gz`` or
+        ``.bz2``.
+    text, label : str
+        Columns or keys of text and class.
+    mail : bool
+        Strip the headers of mails, all but the subject: they tell the class.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise BadInput(f"{place}: there is no such file or folder")
+    if (place / "index.npz").exists():
+        found = _packed(place, label)
+    elif place.is_dir():
+        found = _folders(place)
+    elif place.suffix.lower() in _TABLES:
+        found = _table(place, text, label)
+    elif place.suffix.lower() in _LINES:
+        found = _json_lines(place, text, label)
+    else:
+        raise BadInput(f"{place}: documents come as a folder per class, .csv, .tsv, .jsonl or a packed corpus")
+    return replace(found, mail=mail)
+
+
+def _stat(path: Path) -> list[Any]:
+    stat = path.stat()
+    return [path.name, stat.st_size, stat.st_mtime_ns]
+
+
+def _folders(place: Path) -> Corpus:
+    classes = sorted(item for item in place.iterdir() if item.is_dir() and not item.name.startswith("."))
+    if len(classes) != 2:
+        names = ", ".join(item.name for item in classes) or "none"
+        raise BadInput(f"{place}: two folders of documents are needed, one for each class; there are: {names}")
+    files = [(file, group.name) for group in classes for file in sorted(group.rglob("*")) if file.is_file()]
+    identity = [_stat(file) for file, _ in files]
+    lengths = np.array([entry[1] for entry in identity], np.int64)
+    labels = np.array([name for _, name in files])
+    return Corpus([str(file) for file, _ in files], np.zeros(len(files), np.int64), lengths, labels, identity)
+
+
+def _packed(place: Path, label: str) -> Corpus:
+    candidates = [place / "text.bin", *(place / f"text.bin{suffix}" for suffix in _UNPACK)]
+    file = next((candidate for candidate in candidates if candidate.exists()), None)
+    if file is None:
+        raise BadInput(f"{place}: there is an index.npz, but no text.bin beside it")
+    with np.load(place / "index.npz", allow_pickle=False) as index:
+        missing = {"offset", label} - set(index.files)
+        if missing:
+            raise BadInput(f"{place / 'index.npz'}: there is no array {missing.pop()!r}; it has {index.files}")
+        offsets, labels = index["offset"].astype(np.int64), index[label].astype(str)
+    try:
+        with _UNPACK.get(file.suffix, open)(file, "rb") as stream:
+            packed = stream.read()
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise BadInput(f"{file}: the file is damaged or cut off: {error}. Fetch it again.") from error
+    if len(offsets) != len(labels) + 1 or offsets[-1] != len(packed):
+        raise BadInput(f"{place}: index.npz and {file.name} do not fit: fetch both again")
+    identity = [_stat(file), _stat(place / "index.npz")]
+    return Corpus([str(file)], offsets[:-1], np.diff(offsets), labels, identity, packed=packed)
+
+
+def _json_lines(path: Path, text: str, label: str) -> Corpus:
+    def field(record: bytes, name: str, where: str) -> Any:
+        try:
+            return json.loads(record)[name]
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise BadInput(f"{path}, {where}: not a JSON object with the key {name!r}") from error
+
+    offsets, lengths, labels = [], [], []
+    place = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                offsets.append(place)
+                lengths.append(len(line))
+                labels.append(str(field(line, label, f"line {number}")))
+                field(line, text, f"line {number}")
+            place += len(line)
+    return _records(path, offsets, lengths, labels, lambda record: str(field(record, text, "")).encode())
+
+
+def _table(path: Path, text: str, label: str) -> Corpus:
+    delimiter = _TABLES[path.suffix.lower()]
+    offsets, lengths, labels = [], [], []
+    with path.open("rb") as file:
+        counted = _CountedLines(file)
+        reader = csv.reader(counted, delimiter=delimiter)
+        header = next(reader, [])
+        for name in (text, label):
+            if name not in header:
+                raise BadInput(f"{path}: there is no column {name!r}; there are {', '.join(header)}")
+        at, where = header.index(text), header.index(label)
+        begin = counted.position
+        for row in reader:
+            if row:
+                if len(row) <= max(at, where):
+                    raise BadInput(f"{path}, line {reader.line_num}: {len(row)} fields, but {len(header)} columns")
+                offsets.append(begin)
+                lengths.append(counted.position - begin)
+                labels.append(row[where])
+            begin = counted.position
+
+    def extract(record: bytes) -> bytes:
+        lines = record.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+        return next(csv.reader(lines, delimiter=delimiter))[at].encode("utf-8", "surrogateescape")
+
+    return _records(path, offsets, lengths, labels, extract)
+
+
+class _CountedLines:
+    """Lines of a file as text, counting their bytes: a CSV record may be of several lines."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.position = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._file:
+            self.position += len(line)
+            yield line.decode("utf-8-sig" if self.position == len(line) else "utf-8", "surrogateescape")
+
+
+def _records(
+    path: Path, offsets: list[int], lengths: list[int], labels: list[str], extract: Callable[[bytes], bytes]
+) -> Corpus:
+    places, sizes = np.array(offsets, np.int64), np.array(lengths, np.int64)
+    return Corpus([str(path)], places, sizes, np.array(labels, dtype=str), [_stat(path)], extract)
+
+
+def strip_headers(document: bytes) -> bytes:
+    r"""Subject and body of a mail; what does not begin with headers is left as it is.
+
+    >>> strip_headers(b"From a@b\nX-Spam: yes\nSubject: two\n words\n\nHello\n")
+    b'two words\nHello\n'
+    """
+    document = document.replace(b"\r\n", b"\n")
+    head, blank, body = document.partition(b"\n\n")
+    lines = head.split(b"\n")
+    if not blank or not all(_HEADER.match(line) or line[:1] in (b" ", b"\t") for line in lines):
+        return document
+    subject, is_subject = [], False
+    for line in lines:
+        if line[:1] not in (b" ", b"\t"):
+            is_subject = line[:8].lower() == b"subject:"
+            line = line[8:] if is_subject else line
+        if is_subject:
+            subject.append(line.strip())
+    return b" ".join(subject) + b"\n" + body

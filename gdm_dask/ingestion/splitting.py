@@ -1,0 +1,92 @@
+"""A source cut into a training and a test part, sample by sample, without knowing how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.slab import Slab
+from gdm_dask.ingestion.source import Source
+
+
+def split_source(source: Source, test_fraction: float, seed: int, part: str) -> Source:
+    """The training or test part of a source whose slabs carry their labels (svmlight text, twins).
+
+    A sample's side depends on its content and the seed, not on where it is in the source or how that is cut; copies of
+    a sample are on one side.
+    """
+    if source.labels is not None or source.kind != "sparse":
+        raise BadInput("only sparse sources that carry their labels can be split as they are read")
+
+    def jobs(run_bytes: int) -> list[Any]:
+        return [SplitJob(job, test_fraction, seed, part) for job in source.jobs(run_bytes)]
+
+    description = {**source.description, "part": part, "test_fraction": test_fraction, "split_seed": seed}
+    return replace(source, jobs=jobs, description=description, n_samples=None)
+
+
+@dataclass(frozen=True)
+class SplitJob:
+    """One part of the samples of a job."""
+
+    job: Any
+    test_fraction: float
+    seed: int
+    part: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are read."""
+        return self.job.nbytes
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """The job's slabs with some of their samples."""
+        for load in self.job.slabs():
+            yield partial(self._load, load)
+
+    def _load(self, load: Callable[[], Slab]) -> Slab:
+        slab = load()
+        assert slab.labels is not None
+        assert slab.samples is not None
+        is_test = chances(slab, self.seed) < self.test_fraction
+        kept = is_test if self.part == "test" else ~is_test
+        numbers = np.cumsum(kept) - 1
+        slab = slab.only(kept[slab.samples])
+        assert slab.samples is not None
+        assert slab.labels is not None
+        samples = numbers[slab.samples].astype(np.uint32)
+        return replace(slab, n_samples=int(kept.sum()), labels=slab.labels[kept], samples=samples)
+
+
+def chances(slab: Slab, seed: int) -> np.ndarray:
+    """A number in [0, 1) for each sample of a slab, from its label and its nonzeros."""
+    assert slab.values is not None
+    values = np.ascontiguousarray(slab.values, np.float64).view(np.uint64)
+    labels = np.ascontiguousarray(slab.labels, np.float64).view(np.uint64)
+    return _chances(labels, slab.features, slab.samples, values, np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def _mix(x):  # type: ignore[no-untyped-def]
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def _chances(labels, features, samples, values, seed):  # type: ignore[no-untyped-def]
+    totals = np.empty(len(labels), np.uint64)
+    for i in range(len(labels)):
+        totals[i] = _mix(labels[i] + np.uint64(0x9E3779B97F4A7C15))
+    for k in range(len(features)):
+        totals[samples[k]] += _mix(_mix(np.uint64(features[k]) + np.uint64(1)) ^ values[k])
+    out = np.empty(len(labels))
+    for i in range(len(labels)):
+        out[i] = np.float64(_mix(totals[i] ^ _mix(seed + np.uint64(1))) >> np.uint64(11)) / 9007199254740992.0
+    return out

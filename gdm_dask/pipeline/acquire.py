@@ -1,0 +1,224 @@
+"""Getting the files of a pipeline: a local path, a place below ``GDM_DATA``, or a download that is verified.
+
+A download goes on where an earlier one stopped, and takes its name only when it is whole and its checksum is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import logging
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gdm_dask.errors import BadInput, GdmError
+from gdm_dask.progress import report
+from gdm_dask.store.folder import write_whole
+
+logger = logging.getLogger(__name__)
+
+ON_FIRST_USE = "on first use"
+_PIECE = 1 << 20
+#: Attempts in a row without a new byte before a download gives up, and the seconds that it waits between them.
+ATTEMPTS = 5
+PAUSE = 1.0
+TIMEOUT = 60.0
+
+
+class DownloadFailed(GdmError):
+    """The other side could not be reached, or stopped sending: the same command goes on where it stopped."""
+
+
+@dataclass(frozen=True)
+class Acquired:
+    """A file or folder that is there, and what is in it."""
+
+    path: Path
+    sha256: str
+
+
+def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict[str, Any]) -> Acquired:
+    """Find or fetch a file.
+
+    Parameters
+    ----------
+    name : str
+        Of the table in the pipeline.
+    settings : dict
+        path, url, sha256, page, note.
+    downloads : Path
+        Folder for what is fetched.
+    known : dict
+        Checksums of earlier runs, with size and time of the files: those are not read again. Updated.
+    """
+    expected = settings.get("sha256")
+    found = locate(settings)
+    if found is None and "url" in settings:
+        found = downloads / file_name(name, settings)
+        if not found.exists():
+            download(settings["url"], found, expected)
+    if found is None:
+        raise BadInput(_by_hand(name, settings))
+    acquired = Acquired(found, content_hash(found, known))
+    if expected not in (None, ON_FIRST_USE, acquired.sha256):
+        raise BadInput(
+            f"acquire.{name}: {found} has the SHA-256 {acquired.sha256}, but the pipeline expects {expected}. "
+            "Remove the file to fetch it again, or correct the pipeline if the new content is right."
+        )
+    return acquired
+
+
+def is_ready(name: str, settings: Mapping[str, Any], downloads: Path) -> bool:
+    """Whether nothing has to be fetched."""
+    return locate(settings) is not None or ("url" in settings and (downloads / file_name(name, settings)).exists())
+
+
+def locate(settings: Mapping[str, Any]) -> Path | None:
+    """The local file or folder that a path means; None where there is none."""
+    if "path" not in settings:
+        return None
+    path = Path(settings["path"]).expanduser()
+    return next((place for place in _places(path) if place.exists()), None)
+
+
+def _places(path: Path) -> list[Path]:
+    if path.is_absolute():
+        return [path]
+    data = os.environ.get("GDM_DATA")
+    return [Path(data) / path, path] if data else [path]
+
+
+def file_name(name: str, settings: Mapping[str, Any]) -> str:
+    """Name of a downloaded file: that of its address keeps the ending, which says what it holds.
+
+    >>> file_name("train", {"url": "https://example.org/sets/a1a.t.bz2?raw=1"})
+    'train-a1a.t.bz2'
+    """
+    last = settings["url"].split("?")[0].rstrip("/").rsplit("/", 1)[-1]
+    return f"{name}-{last}"
+
+
+def _by_hand(name: str, settings: Mapping[str, Any]) -> str:
+    path = Path(settings["path"])
+    tried = ", ".join(str(place) for place in _places(path))
+    text = f"acquire.{name}: there is no {tried}."
+    if "page" in settings:
+        text += f" Fetch it by hand from {settings['page']}"
+    else:
+        text += " Bring it there"
+    if path.is_absolute():
+        text += f" and put it at {path}."
+    else:
+        text += f" and put it at $GDM_DATA/{path}, with GDM_DATA set to your folder of data sets."
+    return f"{text} {settings['note']}".strip() if "note" in settings else text
+
+
+def content_hash(path: Path, known: dict[str, Any]) -> str:
+    """SHA-256 of a file, or of the names and contents of all files in a folder; cached by size and time."""
+    if path.is_dir():
+        digest = hashlib.sha256()
+        for item in sorted(found for found in path.rglob("*") if found.is_file()):
+            digest.update(f"{item.relative_to(path)}\0{content_hash(item, known)}\n".encode())
+        return digest.hexdigest()
+    stat = path.stat()
+    seen = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+    place = str(path.absolute())
+    earlier = known.get(place)
+    # a file that changed in the last moments may change again within the same tick of its clock
+    if earlier is not None and earlier["seen"] == seen and stat.st_mtime_ns < earlier["at"] - 2_000_000_000:
+        return str(earlier["sha256"])
+    now = time.time_ns()
+    with path.open("rb") as file:
+        digest_hex = hashlib.file_digest(file, "sha256").hexdigest()
+    known[place] = {"seen": seen, "sha256": digest_hex, "at": now}
+    return digest_hex
+
+
+def download(url: str, target: Path, expected: str | None) -> None:
+    """Fetch a file to `target`, going on with what an earlier attempt left; refuse it if its checksum is wrong."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{target.name}.part")
+    state = partial.with_name(f"{partial.name}.json")
+    logger.info("fetching %s", url)
+    failures = 0
+    while True:
+        before = partial.stat().st_size if partial.exists() else 0
+        try:
+            _fetch(url, partial, state)
+            break
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in (408, 429):
+                raise BadInput(f"{url}: the server says {error.code} {error.reason}") from error
+            after = partial.stat().st_size if partial.exists() else 0
+            failures = 1 if after > before else failures + 1
+            if failures >= ATTEMPTS:
+                reason = getattr(error, "reason", None) or error
+                raise DownloadFailed(
+                    f"{url}: {reason}. {after:,} bytes are kept; the same command goes on from there."
+                ) from error
+            logger.info("%s: %s; going on from byte %d", url, error, after)
+            time.sleep(PAUSE)
+    _accept(url, partial, state, target, expected)
+
+
+def _accept(url: str, partial: Path, state: Path, target: Path, expected: str | None) -> None:
+    with partial.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if expected not in (None, ON_FIRST_USE, found):
+        partial.unlink()
+        state.unlink(missing_ok=True)
+        raise BadInput(f"{url}: the SHA-256 is {found}, but {expected} was expected. The file was thrown away.")
+    if expected == ON_FIRST_USE:
+        logger.warning("%s: nobody publishes a checksum; write sha256 = %r into the pipeline", url, found)
+    os.replace(partial, target)
+    state.unlink(missing_ok=True)
+
+
+def _fetch(url: str, partial: Path, state: Path) -> None:
+    """One request for what is missing; returns when all is there."""
+    have = partial.stat().st_size if partial.exists() else 0
+    validator = _validator(state) if have else None
+    request = urllib.request.Request(url, headers={"User-Agent": "gdm_dask", "Accept-Encoding": "identity"})
+    if validator:
+        request.add_header("Range", f"bytes={have}-")
+        request.add_header("If-Range", validator)
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:
+            raise
+        error.close()
+        partial.unlink()  # what is here is longer than what is there: begin anew
+        raise ConnectionError("the file on the server has changed") from error
+    with response:
+        goes_on = response.status == 206
+        first = have if goes_on else 0
+        if goes_on and not str(response.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
+            raise http.client.HTTPException("the server sent another part than was asked for")
+        length = response.headers.get("Content-Length")
+        total = None if length is None else first + int(length)
+        strong = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+        write_whole(state, json.dumps({"validator": "" if strong.startswith("W/") else strong}).encode())
+        with partial.open("ab" if goes_on else "wb") as file, report("fetch", total) as progress:
+            progress(first)
+            while piece := response.read(_PIECE):
+                file.write(piece)
+                progress(len(piece))
+    size = partial.stat().st_size
+    if total is not None and size != total:
+        raise ConnectionError(f"the connection ended after {size:,} of {total:,} bytes")
+
+
+def _validator(state: Path) -> str | None:
+    """What tells whether the file on the server is still the same; without it nothing can go on."""
+    try:
+        return json.loads(state.read_bytes())["validator"] or None
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,159 @@
+"""The history of a pipeline: a record for every run, whatever became of it.
+
+A record is written when a run begins and again when it ends. A run that was killed cannot write its end: the next one
+that holds the lock does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.store.folder import write_whole
+
+RUNNING = "running"
+#: Records that are kept.
+MAX_RECORDS = 10_000
+
+
+@dataclass
+class Record:
+    """One run.
+
+    Attributes
+    ----------
+    id : str
+        Time of its start, host and process.
+    pipeline : str
+    started : str
+        As ``2026-11-16T04:30:00Z``.
+    status : {"running", "done", "failed", "interrupted", "locked", "killed"}
+    exit_code : int or None
+    seconds : float or None
+    error : str
+    inputs : dict
+        Acquired file -> SHA-256 of its content.
+    stages : dict
+        Step -> {"state": "done" or "up to date" or "failed", "seconds"}.
+    run : str or None
+        Folder of the model, in the pipeline's folder.
+    facts : dict
+        Accuracy, redundancy rate and sizes, from the evaluation.
+    change : dict
+        Supports gained and lost since the previous finished run, and how far the groups have drifted.
+    """
+
+    id: str
+    pipeline: str
+    started: str
+    status: str = RUNNING
+    exit_code: int | None = None
+    seconds: float | None = None
+    error: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
+    stages: dict[str, Any] = field(default_factory=dict)
+    run: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    change: dict[str, Any] = field(default_factory=dict)
+
+
+class History:
+    """The folder ``history`` of a pipeline, with a file for each run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "history"
+
+    def begin(self, pipeline: str) -> Record:
+        """Record that a run has begun."""
+        now = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1e6):06d}"
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+        record = Record(f"{stamp}-{socket.gethostname()}-{os.getpid()}", pipeline, started)
+        self.write(record)
+        return record
+
+    def write(self, record: Record) -> None:
+        """Write a record, whole."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / f"{record.id}.json", json.dumps(asdict(record), indent=1).encode())
+
+    def records(self) -> list[Record]:
+        """All records, oldest first."""
+        return [record for record in map(_read, self._files()) if record is not None]
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
+
+    def last_done(self) -> Record | None:
+        """The last run that ended well."""
+        for file in reversed(self._files()):
+            record = _read(file)
+            if record is not None and record.status == "done":
+                return record
+        return None
+
+    def settle(self, ours: Record) -> None:
+        """Note that runs without an end were killed. Only the holder of the lock may say so."""
+        for file in self._files():
+            record = _read(file)
+            # a run writes its record before it asks for the lock: a living process may still be about to ask
+            if record is None or record.status != RUNNING or record.id == ours.id or _is_alive(record.id):
+                continue
+            record.status, record.exit_code = "killed", 137
+            self.write(record)
+        for file in self._files()[:-MAX_RECORDS]:
+            file.unlink(missing_ok=True)
+
+
+def _is_alive(identity: str) -> bool:
+    _, _, rest = identity.partition("-")
+    host, _, process = rest.rpartition("-")
+    if host != socket.gethostname():
+        return False
+    with suppress(OSError, ValueError):
+        os.kill(int(process), 0)
+        return True
+    return False
+
+
+def _read(file: Path) -> Record | None:
+    try:
+        return Record(**json.loads(file.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def change_between(machine: Any, previous: Any) -> dict[str, Any]:
+    """What a fit has that the previous one had not, by the names of features where both have names.
+
+    Returns
+    -------
+    dict
+        ``gained`` and ``lost`` supports, and ``drift``: 1 minus the mean Jaccard index of the groups of the supports
+        that both have; None where there are none, or no groups.
+    """
+    named = bool(machine.names_) and bool(previous.names_)
+    here, there = _groups(machine, named), _groups(previous, named)
+    both = sorted(set(here) & set(there))
+    drift = None
+    if both and machine.groups_ is not None and previous.groups_ is not None:
+        drift = 1 - float(np.mean([len(here[key] & there[key]) / len(here[key] | there[key]) for key in both]))
+    gained, lost = set(here) - set(there), set(there) - set(here)
+    return {"gained": len(gained), "lost": len(lost), "drift": None if drift is None else round(drift, 6)}
+
+
+def _groups(machine: Any, named: bool) -> dict[str, set[str]]:
+    groups = machine.groups_ or {int(support): [support] for support in machine.support_features_}
+
+    def label(feature: int) -> str:
+        return machine.name_of(feature) if named else str(int(feature))
+
+    return {label(support): {label(member) for member in members} for support, members in groups.items()}

@@ -1,0 +1,179 @@
+"""How the files of a pipeline become a source for `ingest`: one function for each reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.documents import open_corpus
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.document_source import document_source, name_hashed, read_batches
+from gdm_dask.ingestion.options import IngestOptions
+from gdm_dask.ingestion.source import Source, make_source
+from gdm_dask.ingestion.splitting import split_source
+from gdm_dask.pipeline.images import shifted_source
+from gdm_dask.store import layout
+from gdm_dask.twin_files import TEST_SHARE, scaled_paper_data
+from gdm_dask.twins import scaled_twin, twin_source
+from gdm_dask.vocabulary import TextSettings, Vocabulary, count_vocabulary
+
+
+@dataclass(frozen=True)
+class Part:
+    """What to read: the settings of a set, its files, and which part of it.
+
+    Attributes
+    ----------
+    settings : dict
+        The table ``[ingest.train]`` or ``[ingest.test]``.
+    files : list of Path
+    name : {"train", "test"}
+    split : dict or None
+        ``test_fraction`` and ``seed`` where one set is cut in two.
+    train_store : Path
+        Where the training store is, or will be.
+    """
+
+    settings: Mapping[str, Any]
+    files: list[Path]
+    name: str
+    split: Mapping[str, Any] | None
+    train_store: Path
+
+    @property
+    def fraction(self) -> float:
+        """Of the samples that are for testing, where one set is cut in two."""
+        return float((self.split or {}).get("test_fraction", 0.25))
+
+    @property
+    def seed(self) -> int:
+        """Of the cut."""
+        return int((self.split or {}).get("seed", 0))
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source with its labels, and options of `run_ingest` that go with it."""
+
+    source: Any
+    labels: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def read_part(part: Part) -> Input:
+    """Open a set for ingest."""
+    return _READERS[part.settings["reader"]](part)
+
+
+def _svmlight(part: Part) -> Input:
+    options = {key: part.settings[key] for key in ("index_base", "on_error") if key in part.settings}
+    paths = [str(path) for path in part.files]
+    if part.split is None:
+        return Input(paths, options=options)
+    parsed = IngestOptions(
+        None, options.get("index_base", 1), options.get("on_error", "raise"), "auto", "lz4", layout.BLOCK_BYTES
+    )
+    return Input(_split(make_source(paths, None, parsed), part), options=options)
+
+
+def _split(source: Source, part: Part) -> Source:
+    return source if part.split is None else split_source(source, part.fraction, part.seed, part.name)
+
+
+def _matrix(part: Part) -> Input:
+    if part.split is not None:
+        raise BadInput("ingest.split: a matrix file cannot be split: give [ingest.test], or use the arrays reader")
+    return Input(str(part.files[0]), str(part.files[1]) if len(part.files) > 1 else None)
+
+
+def _arrays(part: Part) -> Input:
+    """Arrays of samples in an ``.npz`` file, of which two classes are taken; images may be shifted in a frame."""
+    settings, path = part.settings, part.files[0]
+    with np.load(path, allow_pickle=False) as arrays:
+        for key in (settings.get("x", "x"), settings.get("y", "y")):
+            if key not in arrays.files:
+                raise BadInput(f"{path}: there is no array {key!r}; there are {', '.join(arrays.files)}")
+        x, y = arrays[settings.get("x", "x")], arrays[settings.get("y", "y")]
+    if y.dtype == bool:
+        y = y.astype(np.int64)
+    if "classes" in settings:
+        kept = np.isin(y, settings["classes"])
+        x, y = x[kept], y[kept]
+    if part.split is not None:
+        kept = split_numbers(len(y), part.fraction, part.seed)[part.name == "test"]
+        x, y = x[kept], y[kept]
+    if "add" in settings or "divide" in settings:
+        x = x + settings.get("add", 0)
+        x = x / settings["divide"] if "divide" in settings else x
+    if not settings.get("shift"):
+        return Input(x.reshape(len(x), -1), y)
+    rows, columns = settings.get("image", x.shape[1:])
+    return Input(shifted_source(x.reshape(len(x), rows, columns), y, settings["shift"]))
+
+
+def split_numbers(n_samples: int, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the samples for training and for testing, increasing, by dask-ml's split.
+
+    >>> train, test = split_numbers(10, 0.3, 0)
+    >>> len(train), len(test), sorted([*train.tolist(), *test.tolist()]) == list(range(10))
+    (7, 3, True)
+    """
+    import dask.array as da
+    from dask_ml.model_selection import train_test_split
+
+    parts = train_test_split(
+        da.arange(n_samples, chunks=max(1, n_samples)), test_size=test_fraction, random_state=seed, shuffle=True
+    )
+    return tuple(np.sort(part.compute(scheduler="synchronous")) for part in parts)  # type: ignore[return-value]
+
+
+def _documents(part: Part) -> Input:
+    """Raw documents; the test set has the vocabulary of the training set, which is kept beside its store."""
+    given = part.settings
+    corpus = open_corpus(
+        part.files[0], given.get("text", "text"), given.get("label", "label"), given.get("strip_headers", False)
+    )
+    if part.split is not None:
+        corpus = corpus.split(part.fraction, part.seed)[part.name == "test"]
+    settings = text_settings(given)
+    if settings.hashed is not None:
+        named = given.get("hashed_names", False) and part.name == "train"
+        return Input(
+            document_source(corpus, settings),
+            options={"feature_names": name_hashed(corpus, settings)} if named else {},
+        )
+    if part.name == "train":
+        vocabulary = count_vocabulary(read_batches(corpus), settings)
+        vocabulary.save(part.train_store)
+    else:
+        vocabulary = Vocabulary.load(part.train_store)
+    return Input(document_source(corpus, settings, vocabulary))
+
+
+def text_settings(given: Mapping[str, Any]) -> TextSettings:
+    """Settings of the documents reader; one number of n-grams means that length alone."""
+    chosen = {key: given[key] for key in ("analyzer", "min_df", "unit_rows", "hashed") if key in given}
+    if "ngrams" in given:
+        lengths = given["ngrams"] if isinstance(given["ngrams"], list) else [given["ngrams"]]
+        chosen["ngrams"] = (lengths[0], lengths[-1])
+    return TextSettings(**chosen)
+
+
+def _twin(part: Part) -> Input:
+    """Generated data; the test part has the samples behind those of the training part."""
+    given = part.settings
+    scale, seed = given.get("scale", 1.0), given.get("seed", 0)
+    is_test = given.get("part", part.name) == "test"
+    if given["like"] == "paper":
+        data = scaled_paper_data(scale, seed)
+        return Input(data.X_test, data.y_test) if is_test else Input(data.X, data.y)
+    twin = scaled_twin(given["like"], scale)
+    bounds = (twin.n_samples, round((1 + TEST_SHARE) * twin.n_samples)) if is_test else (0, twin.n_samples)
+    return Input(twin_source(given["like"], twin, seed, *bounds))
+
+
+_READERS = {"svmlight": _svmlight, "matrix": _matrix, "arrays": _arrays, "documents": _documents, "twin": _twin}

@@ -1,0 +1,184 @@
+"""Documents become stores: every form of corpus, every analyzer, with names; and the headers of mails stay out."""
+
+import csv
+import gzip
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
+
+from gdm_dask import ingest
+from gdm_dask.documents import open_corpus, strip_headers
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion import document_source as module
+from gdm_dask.ingestion.document_source import document_source, name_hashed
+from gdm_dask.vocabulary import TextSettings, Vocabulary, count_vocabulary
+
+TEXTS = [
+    'Buy now, "cheap"\nand fast',
+    "see you at lunch",
+    "naïve café, buy",
+    "lunch at noon?\n\nyes",
+    "cheap cheap now",
+]
+LABELS = ["spam", "ham", "ham", "ham", "spam"]
+
+
+def as_folders(place):
+    for number, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True)):
+        (place / label).mkdir(parents=True, exist_ok=True)
+        (place / label / f"{number}.txt").write_text(text)
+    return place
+
+
+def as_table(place):
+    place.mkdir()
+    with (place / "mails.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "label", "text"])
+        writer.writerows((number, *pair) for number, pair in enumerate(zip(LABELS, TEXTS, strict=True)))
+    return place / "mails.csv"
+
+
+def as_lines(place):
+    place.mkdir()
+    records = [json.dumps({"text": text, "label": label}) for text, label in zip(TEXTS, LABELS, strict=True)]
+    (place / "mails.jsonl").write_text("\n".join(records) + "\n\n")
+    return place / "mails.jsonl"
+
+
+def as_packed(place):
+    place.mkdir()
+    data = [text.encode() for text in TEXTS]
+    with gzip.open(place / "text.bin.gz", "wb") as file:
+        file.write(b"".join(data))
+    np.savez(place / "index.npz", offset=np.cumsum([0, *map(len, data)]), label=np.array(LABELS))
+    return place
+
+
+FORMS = {"folders": as_folders, "table": as_table, "lines": as_lines, "packed": as_packed}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_documents(tmp_path, form):
+    corpus = open_corpus(FORMS[form](tmp_path / form))
+    found = sorted(zip(corpus.labels.tolist(), corpus.read(np.arange(len(corpus))), strict=True))
+    assert found == sorted(zip(LABELS, (text.encode() for text in TEXTS), strict=True))
+    assert [k for batch in corpus.batches(20) for k in batch] == list(range(5))
+
+
+@pytest.mark.parametrize("analyzer", ["byte", "char", "word"])
+def test_counts_are_those_of_scikit_learn(tmp_path, analyzer, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_BYTES", 30)
+    corpus = open_corpus(as_lines(tmp_path / "a"))
+    settings = TextSettings(analyzer, (1, 2), min_df=2, unit_rows=False)
+    store = ingest(document_source(corpus, settings), tmp_path / "a.zarr")
+    texts = [settings.decode(text).replace("\n", "\x00") for text in corpus.read(np.arange(5))]  # it merges white space
+    if analyzer == "word":
+        texts = TEXTS
+    kind = "word" if analyzer == "word" else "char"
+    peer = CountVectorizer(analyzer=kind, ngram_range=(1, 2), lowercase=kind == "word", min_df=2)
+    expected = peer.fit_transform(texts).toarray().T
+    found = store.read_rows(np.arange(store.shape[0])).toarray()
+    order, peer_order = np.lexsort(found.T), np.lexsort(expected.T)
+    np.testing.assert_array_equal(found[order], expected[peer_order])
+    assert store.classes == ["ham", "spam"]
+    assert store.labels.tolist() == [1, -1, -1, -1, 1]
+    if analyzer == "word":
+        assert store.feature_names == sorted(peer.vocabulary_)
+
+
+def test_hashed_rows_are_dask_mls_and_names_can_be_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_BYTES", 30)
+    corpus = open_corpus(as_lines(tmp_path / "a"))
+    settings = TextSettings("word", (1, 1), hashed=4096)
+    source = document_source(corpus, settings)
+    store = ingest(source, tmp_path / "a.zarr", feature_names=name_hashed(corpus, settings))
+    peer = HashingVectorizer(n_features=4096, alternate_sign=False).transform(TEXTS).toarray().T
+    np.testing.assert_allclose(store.read_rows(np.arange(4096)).toarray(), peer, atol=1e-7)
+    used = np.flatnonzero(peer.any(axis=1))
+    words = CountVectorizer().fit(TEXTS).vocabulary_
+    assert set(store.names_of(used)) == set(words)
+
+
+def test_a_test_set_has_the_columns_of_the_training_set(tmp_path):
+    corpus = open_corpus(as_folders(tmp_path / "a"))
+    settings = TextSettings("byte", (2, 3))
+    vocabulary = count_vocabulary([corpus.read(np.arange(2))], settings)
+    train = ingest(document_source(corpus, settings, vocabulary), tmp_path / "a.zarr")
+    vocabulary.save(tmp_path / "a.zarr")
+    again = Vocabulary.load(tmp_path / "a.zarr")
+    assert (again.settings, again.names) == (settings, train.feature_names)
+    words = count_vocabulary([corpus.read(np.arange(5))], TextSettings("word", (1, 1)))
+    words.save(tmp_path / "w.zarr")
+    assert Vocabulary.load(tmp_path / "w.zarr").terms == words.terms
+    assert (again.rows([b"Buy"]) != vocabulary.rows([b"Buy"])).nnz == 0
+
+
+def test_copies_of_a_text_are_on_one_side_of_a_split(tmp_path):
+    with (tmp_path / "a.jsonl").open("w") as file:
+        for number in range(400):
+            file.write(json.dumps({"text": f"text {number % 200}", "label": number % 2}) + "\n")
+    train, test = open_corpus(tmp_path / "a.jsonl").split(0.25, seed=1)
+    texts = [set(part.read(np.arange(len(part)))) for part in (train, test)]
+    assert not texts[0] & texts[1]
+    assert len(train) + len(test) == 400
+    assert 60 < len(test) < 140
+    other = open_corpus(tmp_path / "a.jsonl").split(0.25, seed=2)[1]
+    assert set(other.read(np.arange(len(other)))) != texts[1]
+
+
+@pytest.mark.parametrize(
+    ("mail", "text"),
+    [
+        (b"Subject: hi\r\nX-Spam: yes\r\n\r\nbody\r\n", b"hi\nbody\n"),
+        (b"no headers: at all\nhere\n\nbody", b"no headers: at all\nhere\n\nbody"),
+        (b"From x\nReceived: a\n\tb\n\nbody", b"\nbody"),
+        (b"", b""),
+    ],
+)
+def test_headers_are_stripped(mail, text):
+    assert strip_headers(mail) == text
+
+
+@given(st.binary(max_size=200))
+def test_stripping_never_fails(document):
+    assert isinstance(strip_headers(document), bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "id,words\n1,b\n", "no column 'text'; there are id, words"),
+        ("a.csv", "text,label\nonly one\n", "line 2: 1 fields"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 1', "line 2: not a JSON object with the key 'label'"),
+        ("a.txt", "words", "a folder per class"),
+    ],
+)
+def test_bad_documents_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInput, match=message):
+        open_corpus(tmp_path / name)
+
+
+def test_bad_folders_are_named(tmp_path):
+    (tmp_path / "one").mkdir()
+    with pytest.raises(BadInput, match="two folders of documents are needed"):
+        open_corpus(tmp_path)
+    place = as_packed(tmp_path / "packed")
+    (place / "text.bin.gz").write_bytes((place / "text.bin.gz").read_bytes()[:-20])
+    with pytest.raises(BadInput, match="damaged or cut off"):
+        open_corpus(place)
+    os.unlink(place / "text.bin.gz")
+    with pytest.raises(BadInput, match=r"no text\.bin"):
+        open_corpus(place)
+
+
+@pytest.mark.parametrize("settings", [{"analyzer": "line"}, {"ngrams": (3, 2)}, {"ngrams": (1, 9)}, {"min_df": 0}])
+def test_bad_settings_are_refused(settings):
+    with pytest.raises(BadInput):
+        TextSettings(**settings)
