@@ -107,7 +107,7 @@ class Cluster:
             *(prefix or []), sys.executable, "-m", "dask", "scheduler", "--host", self.host, "--port", port,
             "--no-dashboard", "--no-show", *self.options,
         ]  # fmt: skip
-        return Started(command, self.folder / "scheduler.log")
+        return Started(command, self.folder / "scheduler.log", {"PYTHONPATH": str(PRELOAD.parent)})
 
     def restart_scheduler(self) -> None:
         """A new scheduler in place of one that was killed, under the same address."""
@@ -124,7 +124,7 @@ class Cluster:
             "--nthreads", str(nthreads), "--no-dashboard", "--memory-limit", memory_limit, "--nanny" if nanny else
             "--no-nanny", "--preload", str(PRELOAD), "--local-directory", str(self.folder), *self.options, *options,
         ]  # fmt: skip
-        env = {"GDM_TEST_FAULTS": str(self.faults), **(env or {})}
+        env = {"GDM_TEST_FAULTS": str(self.faults), "PYTHONPATH": str(PRELOAD.parent), **(env or {})}
         worker = Started(command, self.folder / f"worker-{len(self.workers)}.log", env)
         self.workers.append(worker)
         return worker

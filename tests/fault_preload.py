@@ -42,6 +42,7 @@ def strike(phase: str) -> None:
             raise OSError(5, "Input/output error (made by the test)")
         elif kind == "slow":
             time.sleep(1.0)
+        return
 
 
 def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +57,7 @@ def dask_setup(worker: Any) -> None:
     from gdm_dask import passes
     from gdm_dask.store.feature_store import FeatureStore
 
-    for phase, name in (("scores", "scores"), ("top", "top"), ("groups", "find_pairs")):
+    for phase, name in (("scores", "scores"), ("top", "top_of_block"), ("groups", "find_pairs")):
         setattr(passes, name, struck_by(phase, getattr(passes, name)))
     FeatureStore.load_block = struck_by("read", FeatureStore.load_block)
     FeatureStore.load_rows = struck_by("rows", FeatureStore.load_rows)

@@ -7,6 +7,7 @@ every task gives the same answer wherever it runs, the result of a pass does not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import distributed
@@ -91,6 +92,8 @@ def open_client(scheduler: str, security: Any = None) -> distributed.Client:
     if security is not None:
         options["security"] = security
     if scheduler.endswith(".json"):
+        if not Path(scheduler).exists():  # Dask would wait for it forever
+            raise EngineError(f"no Dask scheduler answers at {scheduler}: there is no such file")
         options["scheduler_file"] = scheduler
     else:
         options["address"] = scheduler

@@ -174,9 +174,13 @@ class Round:
         failed = future.status == "error"
         try:
             result = future.result(timeout=HAND_OVER)
-        except ModuleNotFoundError as error:
+        except (ModuleNotFoundError, RuntimeError) as error:
+            missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+            if not isinstance(missing, ModuleNotFoundError):
+                raise
             raise EngineError(
-                f"worker {attempt.worker} cannot run the task ({error}). Install gdm_dask {gdm_dask.__version__} there."
+                f"the scheduler or worker {attempt.worker} cannot run the task ({missing}). Install gdm_dask "
+                f"{gdm_dask.__version__} on all machines of the cluster."
             ) from error
         except (TimeoutError, *_LOST) as error:
             if failed and not isinstance(error, KilledWorker):

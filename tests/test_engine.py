@@ -1,0 +1,281 @@
+"""Every form of scheduler, what the engine tells of itself, and where it runs tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import distributed
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from clusters import Cluster, Started, small_data, until
+
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask.data import PROCESSES_FROM, default_scheduler
+from gdm_dask.engine import Engine
+from gdm_dask.engine.placement import Homes
+from gdm_dask.engine.sharing import LARGE_BYTES, SharedArguments
+from gdm_dask.errors import BadInput, EngineError
+from gdm_dask.store.block import Block
+
+SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 4, "tol": 0.0}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> FeatureStore:
+    X, y = small_data()
+    return ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", y, block_bytes=20_000)
+
+
+@pytest.fixture(scope="module")
+def expected(store) -> GroupDiscoveryMachine:
+    return GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous").fit(store)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("engine") / "cluster", n_workers=2)
+    yield cluster
+    cluster.end()
+
+
+def same(machine: GroupDiscoveryMachine, expected: GroupDiscoveryMachine, store: FeatureStore) -> None:
+    np.testing.assert_array_equal(machine.weights_, expected.weights_)
+    np.testing.assert_array_equal(machine.coef_, expected.coef_)
+    assert machine.affiliations_.equals(expected.affiliations_)
+    assert machine.counts_["blocks_read"] == store.n_blocks
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "n_workers"),
+    [("synchronous", 1), ("threads", 1), ("threads", 4), ("processes", 1), ("processes", 2), ("local", 2)],
+)
+def test_schedulers_of_this_machine_read_each_block_once(store, expected, scheduler: str, n_workers: int) -> None:
+    same(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler, n_workers=n_workers).fit(store), expected, store)
+
+
+def test_an_address_a_scheduler_file_and_clients(store, expected, cluster, tmp_path: Path, caplog) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": cluster.address}))
+    caplog.set_level("INFO", "gdm_dask")
+    for scheduler in (cluster.address, str(file)):
+        same(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(store), expected, store)
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        same(GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store), expected, store)
+        assert client.status == "running"
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("engine:")]
+    assert len(lines) == 3
+    assert all(cluster.address in line and "2 workers, 2 threads" in line for line in lines)
+    assert any(record.getMessage().startswith("plan: ") for record in caplog.records)
+
+
+@pytest.mark.parametrize("n_workers", [1, 3, 4])
+def test_any_number_of_workers_reads_each_block_once(store, expected, cluster, n_workers: int) -> None:
+    cluster.refresh(n_workers)
+    same(GroupDiscoveryMachine(**SETTINGS, scheduler=cluster.address).fit(store), expected, store)
+    cluster.refresh(2)
+
+
+def test_the_open_client_is_the_default(store, expected, cluster) -> None:
+    with distributed.Client(cluster.address) as client:
+        assert default_scheduler(store) is client
+        same(GroupDiscoveryMachine(**SETTINGS).fit(store), expected, store)
+    assert default_scheduler(store) == "threads"
+
+
+def test_the_default_for_large_stores_is_processes(store, monkeypatch) -> None:
+    monkeypatch.setattr(FeatureStore, "nbytes", PROCESSES_FROM + 1)
+    assert default_scheduler(store) == "processes"
+
+
+def test_the_line_names_the_dashboard(store, caplog) -> None:
+    caplog.set_level("INFO", "gdm_dask")
+    with Engine("local", 1) as engine:
+        assert "dashboard http://" in engine.description
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "message"),
+    [
+        ("procesess", "unknown scheduler 'procesess': choose synchronous, threads, processes or local"),
+        (3, "scheduler is a name, an address or a Client, not int"),
+    ],
+)
+def test_unknown_schedulers(scheduler: object, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Engine(scheduler)
+
+
+def test_no_scheduler_there(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("gdm_dask.engine.cluster.WAIT_FOR_WORKERS", 0.5)
+    with pytest.raises(EngineError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
+        Engine("tcp://127.0.0.1:1")
+    with pytest.raises(EngineError, match=r"no Dask scheduler answers at .*nowhere\.json"):
+        Engine(str(tmp_path / "nowhere.json"))
+
+
+def whoami(item: int) -> tuple[int, int]:
+    return item, os.getpid()
+
+
+def square(item: int, array: np.ndarray, block: Block | None = None) -> float:
+    return item * float(array.sum()) + (0.0 if block is None else float(block.means.sum()))
+
+
+def test_places_stay_in_their_process() -> None:
+    with Engine("processes", 3) as engine:
+        homes = [dict(engine.map(whoami, range(9), places=range(9))) for _ in range(3)]
+        some = dict(engine.map(whoami, [7, 2], places=[7, 2]))
+        free = engine.map(whoami, range(9))
+    assert homes[0] == homes[1] == homes[2]
+    assert Counter(homes[0].values()) == dict.fromkeys(homes[0].values(), 3)
+    assert some == {7: homes[0][7], 2: homes[0][2]}
+    assert [item for item, _ in free] == list(range(9))
+    assert {pid for _, pid in free} <= set(homes[0].values())
+
+
+def test_large_arguments_of_any_kind() -> None:
+    array = np.arange(LARGE_BYTES // 4, dtype=np.float64)
+    block = Block(0, 300_000, 5, None, np.ones(300_000), np.ones(300_000), np.zeros(300_001, np.uint32))
+    with Engine("processes", 2) as engine:
+        assert engine.map(square, [1, 2], array, block) == [array.sum() + 300_000, 2 * array.sum() + 300_000]
+    with SharedArguments((array, block, 5)) as shared:
+        assert all(len(pickle.dumps(value)) < 3000 for value in shared.values)
+        copied = pickle.loads(pickle.dumps(shared.values[1]))
+        np.testing.assert_array_equal(copied.means, block.means)
+        assert not list(copied.values or [])
+
+
+def test_large_arguments_on_a_cluster(cluster) -> None:
+    array = np.arange(300_000, dtype=np.float64)
+    with Engine(cluster.address) as engine:
+        for _ in range(3):  # equal content again and again
+            assert engine.map(square, [1, 2, 3], array) == [array.sum(), 2 * array.sum(), 3 * array.sum()]
+
+
+def fail_at_two(item: int) -> int:
+    if item == 2:
+        raise FileNotFoundError(2, "No such file", "part-2")
+    return item
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes", "cluster"])
+def test_an_error_of_a_task_comes_through(scheduler: str, cluster) -> None:
+    with (
+        Engine(cluster.address if scheduler == "cluster" else scheduler, 2) as engine,
+        pytest.raises(FileNotFoundError, match="part-2"),
+    ):
+        engine.map(fail_at_two, range(4))
+
+
+def die_once(item: int, marker: Path) -> int:
+    try:
+        marker.rename(marker.with_name(f"died-{item}"))
+    except FileNotFoundError:
+        return item
+    os.kill(os.getpid(), signal.SIGKILL)
+    return -1
+
+
+def die(item: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with Engine("processes", 2) as engine:
+        for _ in range(2):
+            (tmp_path / "marker").touch()
+            assert engine.map(die_once, range(6), tmp_path / "marker", on_done=seen.append) == list(range(6))
+    assert sorted(seen) == sorted([*range(6)] * 2)
+
+
+def test_processes_that_always_die_are_given_up() -> None:
+    with Engine("processes", 1) as engine, pytest.raises(EngineError, match=r"died 5 times in a row.*memory"):
+        engine.map(die, range(2))
+
+
+SCRIPT = """
+import sys, time, os
+from gdm_dask import GroupDiscoveryMachine, open_store
+print("runs", flush=True)
+def show(iteration):
+    print("cut", flush=True)
+    while os.path.exists(sys.argv[2]):
+        time.sleep(0.05)
+GroupDiscoveryMachine(cut_size=3, max_cuts=3, scheduler="processes", n_workers=2).fit(
+    open_store(sys.argv[1]), callback=show)
+print("done", flush=True)
+"""
+
+
+def test_a_script_without_a_main_guard_and_the_death_of_its_driver(store, tmp_path: Path) -> None:
+    script, wait = tmp_path / "script.py", tmp_path / "wait"
+    script.write_text(textwrap.dedent(SCRIPT))
+    first = Started([sys.executable, str(script), store.url, str(wait)], tmp_path / "first.log")
+    assert first.wait() == 0, first.text
+    assert first.text.split().count("runs") == 1
+    wait.touch()
+    second = Started([sys.executable, str(script), store.url, str(wait)], tmp_path / "second.log")
+    second.wait_for("(cut)")
+    children = [int(pid) for pid in Path(f"/proc/{second.pid}/task/{second.pid}/children").read_text().split()]
+    assert len(children) >= 2
+    second.signal(signal.SIGKILL)
+    second.wait()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "the processes end with their driver")
+
+
+def test_homes_move_as_little_as_possible() -> None:
+    homes = Homes()
+    homes.settle(12, {"a": 1, "b": 1, "c": 1})
+    before = [homes.of(place) for place in range(12)]
+    assert Counter(before) == {"a": 4, "b": 4, "c": 4}
+    homes.settle(12, {"a": 1, "c": 1})
+    after = [homes.of(place) for place in range(12)]
+    assert all(now == then for now, then in zip(after, before, strict=True) if then != "b")
+    assert Counter(after) == {"a": 6, "c": 6}
+    homes.settle(12, {"a": 1, "c": 1, "d": 2})
+    last = [homes.of(place) for place in range(12)]
+    assert Counter(last) == {"a": 3, "c": 3, "d": 6}
+    assert sum(now != then for now, then in zip(last, after, strict=True)) == 6
+    homes.settle(2, {"a": 1, "c": 1, "d": 2})  # a part of the places
+    assert [homes.of(place) for place in range(12)] == last
+
+
+def bytes_per_pass(n_features: int, tmp_path: Path, monkeypatch) -> tuple[int, int]:
+    """Pickled bytes of a task's arguments and of its result, for a store of so many features."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((200, n_features), density=0.02, rng=rng, format="csr")
+    y = rng.choice([-1, 1], 200)
+    store = ingest(X, tmp_path / f"{n_features}.zarr", y, block_bytes=(n_features * 50) // 4)
+    sent: list[int] = []
+    came: list[int] = []
+    plain = Engine.map
+
+    def counting(self, function, items, *common, **options):
+        sent.append(sum(len(pickle.dumps((function, item, *common))) for item in items))
+        results = plain(self, function, items, *common, **options)
+        came.append(sum(len(pickle.dumps(result)) for result in results))
+        return results
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "map", counting)
+        GroupDiscoveryMachine(5, cut_size=5, groups=False, scheduler="processes", n_workers=2).fit(store)
+    return max(sent), max(came)
+
+
+def test_the_bytes_of_a_pass_do_not_grow_with_the_features(tmp_path: Path, monkeypatch) -> None:
+    sent, came = bytes_per_pass(4_000, tmp_path, monkeypatch)
+    more_sent, more_came = bytes_per_pass(80_000, tmp_path, monkeypatch)
+    assert more_sent < 1.2 * sent
+    assert more_came < 1.2 * came
+    assert more_sent < 100_000
+    assert more_came < 200_000
