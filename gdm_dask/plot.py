@@ -201,5 +201,5 @@ def stability(found: Any, machine: Any, ax: Any = None, n: int = 30) -> Any:
     ax.invert_yaxis()
     ax.set_xlim(-0.03, 1.03)
     ax.set_xlabel(f"found in this part of {found.n_repeats} fits")
-    ax.legend(frameon=False, loc="lower left")
+    ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return ax

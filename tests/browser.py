@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import shutil
@@ -89,9 +90,15 @@ def problems(page: Any) -> list[str]:
     return [entry["message"] for entry in page.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
 
 
-def whole_page(page: Any) -> bytes:
-    """A picture of the page from top to bottom, PNG."""
-    import base64
-
-    picture = page.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "format": "png"})
-    return base64.b64decode(picture["data"])
+def picture(page: Any, selector: str = "body", margin: int = 24) -> bytes:
+    """A picture of an element, or of the page from top to bottom; PNG."""
+    box = page.execute_script(
+        "const b = document.querySelector(arguments[0]).getBoundingClientRect();"
+        "return {x: b.x + scrollX, y: b.y + scrollY, width: b.width, height: b.height}",
+        selector,
+    )
+    left, top = max(0, box["x"] - margin), max(0, box["y"] - margin)
+    width, height = box["x"] + box["width"] + margin - left, box["y"] + box["height"] + margin - top
+    clip = {"x": left, "y": top, "width": width, "height": height, "scale": 1}
+    options = {"captureBeyondViewport": True, "format": "png", "clip": clip}
+    return base64.b64decode(page.execute_cdp_cmd("Page.captureScreenshot", options)["data"])

@@ -50,8 +50,13 @@ if (report.names) {
   let feature = 0;
   report.names.steps.forEach((step, k) => nameTable.set((feature += step), report.names.name[k]));
 }
-const featureName = (feature) => nameTable.get(feature) ?? (report.data.named ? String(feature) : `feature ${feature}`);
-const supportName = (k) => (report.data.named ? supports.name[k] : `feature ${supports.feature[k]}`);
+function unnamed(feature) {
+  if (!report.images) return `feature ${feature}`;
+  const width = report.images.shape[1];
+  return `pixel ${Math.floor(feature / width) + 1}, ${(feature % width) + 1}`;
+}
+const featureName = (feature) => (report.data.named ? nameTable.get(feature) ?? String(feature) : unnamed(feature));
+const supportName = (k) => (report.data.named ? supports.name[k] : unnamed(supports.feature[k]));
 const classOf = (weight) => (weight > 0 ? 1 : 0);
 const classLabel = (k) => el('span', { class: k ? 'class one' : 'class' }, el('bdi', {}, report.data.classes[k]));
 const classFill = (k) => css(k ? '--one-fill' : '--zero-fill');

@@ -34,7 +34,7 @@ function showMap() {
 
   function draw() {
     const room = Math.min(box.clientWidth - STRIP - 4, 720) * Number(zoom.value);
-    state.cell = Math.max(1, Math.min(40, room / n));
+    state.cell = Math.max(1, Math.min(56, room / n));
     state.picture = paint(n, value, correlationColors(largest));
     refresh();
   }
@@ -85,7 +85,7 @@ function nearestPairs(map, value) {
   const pairs = [];
   for (let i = 0; i < n; i++) for (let j = 0; j < i; j++) pairs.push([Math.abs(value(i, j)), i, j]);
   pairs.sort((a, b) => b[0] - a[0] || a[1] - b[1]);
-  const rows = pairs.slice(0, 12).map(([, i, j]) => el('li', {}, el('span', {}, groupButton(map.order[i]), groupButton(map.order[j])), minus((value(i, j) / 100).toFixed(2))));
+  const rows = pairs.slice(0, 8).map(([, i, j]) => el('li', {}, el('span', {}, groupButton(map.order[i]), groupButton(map.order[j])), minus((value(i, j) / 100).toFixed(2))));
   return el('div', {}, el('h3', {}, 'Nearest pairs'), el('ol', {}, rows));
 }
 const groupText = (k) => (groups ? plural(groups.size[k], 'member') : 'support') + `, weight ${signed(supports.weight[k])}`;
