@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections import Counter
@@ -121,12 +122,12 @@ class Vocabulary:
     def save(self, store: str | os.PathLike[str]) -> None:
         """Write it beside a store, for test sets."""
         path = _beside(store)
-        temporary = path.with_name(f"{path.name}.tmp.npz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
         arrays = {f"codes{n}": codes for n, codes in zip(self.settings.sizes, self.codes, strict=False)}
         arrays |= {f"terms.{key}": value for key, value in pack_text(self.terms).items()}
-        np.savez_compressed(temporary, allow_pickle=False, settings=json.dumps(asdict(self.settings)), **arrays)
-        write_whole(path, temporary.read_bytes())
-        temporary.unlink()
+        np.savez_compressed(buffer, allow_pickle=False, settings=json.dumps(asdict(self.settings)), **arrays)
+        write_whole(path, buffer.getvalue())
 
     @classmethod
     def load(cls, store: str | os.PathLike[str]) -> Vocabulary:

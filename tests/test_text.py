@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
-from gdm_dask import ingest
+from gdm_dask import ingest, open_store
+from gdm_dask.cli import store_commands  # noqa: F401 (registers its commands)
+from gdm_dask.cli.main import app
 from gdm_dask.documents import open_corpus, strip_headers
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import document_source as module
@@ -182,3 +184,34 @@ def test_bad_folders_are_named(tmp_path):
 def test_bad_settings_are_refused(settings):
     with pytest.raises(BadInput):
         TextSettings(**settings)
+
+
+def gdm(*words):
+    app(list(words), standalone_mode=False)
+
+
+def test_the_command_line_makes_training_and_test_stores(tmp_path):
+    folder = as_folders(tmp_path / "mails")
+    options = ["--text", "--analyzer", "word", "--ngrams", "1-2", "--counts", "--scheduler", "synchronous"]
+    gdm("ingest", str(folder), str(tmp_path / "a.zarr"), *options)
+    train = open_store(tmp_path / "a.zarr")
+    assert "buy now" in train.feature_names
+    gdm("ingest", str(as_table(tmp_path / "t")), str(tmp_path / "b.zarr"), "--text", "--like", str(tmp_path / "a.zarr"))
+    test = open_store(tmp_path / "b.zarr")
+    assert (test.feature_names, test.classes) == (train.feature_names, train.classes)
+    assert test.nnz == train.nnz
+    hashed = ["--hashed", "512", "--hashed-names", "--analyzer", "byte"]
+    gdm("ingest", str(folder), str(tmp_path / "h.zarr"), "--text", *hashed)
+    gdm("ingest", str(folder), str(tmp_path / "g.zarr"), "--text", "--like", str(tmp_path / "h.zarr"))
+    assert open_store(tmp_path / "h.zarr").shape[0] == 512
+    assert open_store(tmp_path / "g.zarr").nnz == open_store(tmp_path / "h.zarr").nnz
+
+
+@pytest.mark.parametrize(("ngrams", "message"), [("a", "write a length"), ("1-", None), ("2-9", "1 to 8")])
+def test_lengths_of_ngrams_are_checked(tmp_path, ngrams, message):
+    folder = as_folders(tmp_path / "mails")
+    if message is None:
+        gdm("ingest", str(folder), str(tmp_path / "a.zarr"), "--text", "--ngrams", ngrams)
+        return
+    with pytest.raises(BadInput, match=message):
+        gdm("ingest", str(folder), str(tmp_path / "a.zarr"), "--text", "--ngrams", ngrams)

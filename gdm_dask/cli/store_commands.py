@@ -14,6 +14,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.resources import format_bytes
 
 if TYPE_CHECKING:
+    from gdm_dask.documents import Corpus
     from gdm_dask.store import FeatureStore
 
 # The options of `gdm ingest`, in the order of its help.
@@ -39,6 +40,35 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one pe
 Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; beside the store.")]
 RunSize = Annotated[str | None, typer.Option(help="Bytes of source sorted at a time.", hidden=True)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")]
+
+_DOCUMENTS = "Raw documents"
+Text = Annotated[
+    bool,
+    typer.Option(
+        "--text",
+        help="The source is raw documents: a folder per class, .csv, .tsv, .jsonl, or text.bin with index.npz.",
+        rich_help_panel=_DOCUMENTS,
+    ),
+]
+Analyzer = Annotated[str, typer.Option(help="N-grams of: byte, char or word.", rich_help_panel=_DOCUMENTS)]
+NGrams = Annotated[str, typer.Option(help="Their length, or shortest-longest.", rich_help_panel=_DOCUMENTS)]
+MinDf = Annotated[int, typer.Option(help="Documents an n-gram must occur in.", rich_help_panel=_DOCUMENTS)]
+Counts = Annotated[
+    bool, typer.Option("--counts", help="Keep counts; rows of unit length otherwise.", rich_help_panel=_DOCUMENTS)
+]
+Hashed = Annotated[
+    int | None, typer.Option(help="Hash into so many features, without a vocabulary.", rich_help_panel=_DOCUMENTS)
+]
+HashedNames = Annotated[
+    bool, typer.Option("--hashed-names", help="Name hashed features (one more pass).", rich_help_panel=_DOCUMENTS)
+]
+StripHeaders = Annotated[
+    bool,
+    typer.Option("--strip-headers", help="Of mails, all but the subject: they tell the class.",
+                 rich_help_panel=_DOCUMENTS),
+]  # fmt: skip
+TextColumn = Annotated[str, typer.Option(help="Column or key of the text.", rich_help_panel=_DOCUMENTS)]
+LabelColumn = Annotated[str, typer.Option(help="Column or key of the class.", rich_help_panel=_DOCUMENTS)]
 STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 
 
@@ -59,6 +89,16 @@ def ingest(
     scratch: Scratch = None,
     overwrite: Overwrite = False,
     run_size: RunSize = None,
+    text: Text = False,
+    analyzer: Analyzer = "byte",
+    ngrams: NGrams = "4",
+    min_df: MinDf = 1,
+    counts: Counts = False,
+    hashed: Hashed = None,
+    hashed_names: HashedNames = False,
+    strip_headers: StripHeaders = False,
+    text_column: TextColumn = "text",
+    label_column: LabelColumn = "label",
 ) -> None:
     """Turn a data set into a feature store, whatever its size.
 
@@ -69,14 +109,21 @@ def ingest(
       gdm ingest test.svm test.zarr --like train.zarr
 
       gdm ingest counts.npz counts.zarr --labels y.txt --memory-limit 2GB
+
+      gdm ingest --text mails/ mails.zarr --strip-headers --ngrams 4 --min-df 2
     """
     if len(paths) < 2:
         raise BadInput("give the source and the store to make: gdm ingest SOURCE... STORE")
     from gdm_dask.ingestion import run_ingest
 
     *sources, store = paths
+    source: Any = [existing(path) for path in sources]
+    names = None
+    if text:
+        corpus = _open_corpus(source, text_column, label_column, strip_headers)
+        source, names = _documents(corpus, store, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
     done = run_ingest(
-        [existing(path) for path in sources], store, labels, n_features=n_features, like=like, index_base=index_base,
+        source, store, labels, feature_names=names, n_features=n_features, like=like, index_base=index_base,
         on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size, memory_limit=memory_limit,
         scheduler=scheduler, n_workers=workers, scratch=scratch, overwrite=overwrite,
         run_bytes=run_size,
@@ -88,6 +135,32 @@ def ingest(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_headers: bool) -> Corpus:
+    from gdm_dask.documents import open_corpus
+
+    if len(sources) > 1:
+        raise BadInput(f"{sources[1]}: documents come from one place: a folder or a file")
+    return open_corpus(sources[0], text_column, label_column, strip_headers)
+
+
+def _documents(
+    corpus: Corpus, store: str, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool
+) -> tuple[Any, list[str] | None]:
+    """A source of documents, and names of hashed features where they are wanted."""
+    from gdm_dask.ingestion.document_source import further_documents, training_documents
+    from gdm_dask.vocabulary import TextSettings
+
+    if like is not None:
+        return further_documents(corpus, like), None
+    analyzer, ngrams, min_df, unit_rows, hashed = given
+    shortest, _, longest = ngrams.partition("-")
+    if not shortest.isdigit() or not (longest or shortest).isdigit():
+        raise BadInput(f"--ngrams {ngrams}: write a length, or the shortest and longest as 1-2")
+    settings = TextSettings(analyzer, (int(shortest), int(longest or shortest)), min_df, unit_rows, hashed)
+    source, options = training_documents(corpus, settings, store, named)
+    return source, options.get("feature_names")
 
 
 def describe(store: FeatureStore) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -70,6 +71,33 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
         "sparse", jobs, int(corpus.lengths.sum()), description, identity, in_memory=True, n_samples=len(corpus),
         n_features=len(known), labels=corpus.labels, feature_names=known.names, scratch_factor=8,
     )  # fmt: skip
+
+
+def training_documents(
+    corpus: Corpus, settings: TextSettings, store: str | os.PathLike[str], named: bool = False
+) -> tuple[Source, dict[str, Any]]:
+    """A training set as a source with options of `run_ingest`; its vocabulary is left beside the store to be.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    settings : TextSettings
+    store : path
+    named : bool
+        Name hashed features, by one more pass over the documents.
+    """
+    if settings.hashed is not None:
+        Vocabulary(settings, [], []).save(store)
+        return document_source(corpus, settings), {"feature_names": name_hashed(corpus, settings)} if named else {}
+    vocabulary = count_vocabulary(read_batches(corpus), settings)
+    vocabulary.save(store)
+    return document_source(corpus, settings, vocabulary), {}
+
+
+def further_documents(corpus: Corpus, train_store: str | os.PathLike[str]) -> Source:
+    """Other documents, in the columns of a training store."""
+    vocabulary = Vocabulary.load(train_store)
+    return document_source(corpus, vocabulary.settings, vocabulary)
 
 
 def read_batches(corpus: Corpus) -> Iterator[list[bytes]]:

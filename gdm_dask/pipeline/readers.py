@@ -11,7 +11,7 @@ import numpy as np
 
 from gdm_dask.documents import open_corpus
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.document_source import document_source, name_hashed, read_batches
+from gdm_dask.ingestion.document_source import further_documents, training_documents
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.source import Source, make_source
 from gdm_dask.ingestion.splitting import split_source
@@ -19,7 +19,7 @@ from gdm_dask.pipeline.images import shifted_source
 from gdm_dask.store import layout
 from gdm_dask.twin_files import TEST_SHARE, scaled_paper_data
 from gdm_dask.twins import scaled_twin, twin_source
-from gdm_dask.vocabulary import TextSettings, Vocabulary, count_vocabulary
+from gdm_dask.vocabulary import TextSettings
 
 
 @dataclass(frozen=True)
@@ -139,19 +139,12 @@ def _documents(part: Part) -> Input:
     )
     if part.split is not None:
         corpus = corpus.split(part.fraction, part.seed)[part.name == "test"]
-    settings = text_settings(given)
-    if settings.hashed is not None:
-        named = given.get("hashed_names", False) and part.name == "train"
-        return Input(
-            document_source(corpus, settings),
-            options={"feature_names": name_hashed(corpus, settings)} if named else {},
-        )
-    if part.name == "train":
-        vocabulary = count_vocabulary(read_batches(corpus), settings)
-        vocabulary.save(part.train_store)
-    else:
-        vocabulary = Vocabulary.load(part.train_store)
-    return Input(document_source(corpus, settings, vocabulary))
+    if part.name == "test":
+        return Input(further_documents(corpus, part.train_store))
+    source, options = training_documents(
+        corpus, text_settings(given), part.train_store, given.get("hashed_names", False)
+    )
+    return Input(source, options=options)
 
 
 def text_settings(given: Mapping[str, Any]) -> TextSettings:
