@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from gdm_dask.passes import Passes
 from gdm_dask.store.folder import write_whole
 
 FORMAT_VERSION = 1
+
+_ARRAYS = ("affiliated", "alpha", "mu", "weights", "scores", "certificate")
+_DOCUMENT = {
+    "job": dict, "cuts": list, "supports": list, "pool": list, "lower_bounds": list, "upper_bounds": list, "iterations": list,
+}  # fmt: skip
 
 
 class Checkpoint:
@@ -60,6 +66,7 @@ def _packed(machine: Machine, job: dict[str, Any]) -> bytes:
         "job": job,
         "cuts": machine.cuts,
         "supports": machine.spoken.features,
+        "pool": machine.pool.features,
         "lower_bounds": machine.lower_bounds,
         "upper_bounds": machine.upper_bounds,
         "iterations": [asdict(iteration) for iteration in machine.iterations],
@@ -79,21 +86,36 @@ def _packed(machine: Machine, job: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _restored(path: Path, job: dict[str, Any], y: np.ndarray, settings: Settings, passes: Passes) -> Machine:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Document and arrays of a checkpoint, of which nothing is unpickled."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            state = dict(arrays)
-            document = json.loads(state["document"].tobytes())
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise BadInput(f"{path}: the checkpoint cannot be read ({error}). Begin anew with --overwrite.") from error
-    if document["format_version"] > FORMAT_VERSION:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # its members have checksums
+            state = {name: arrays[name] for name in (*_ARRAYS, "document")}
+        document = json.loads(state.pop("document").tobytes())
+        newer = document["format_version"] > FORMAT_VERSION
+        whole = newer or all(isinstance(document[name], kind) for name, kind in _DOCUMENT.items())
+    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, str(error)) from error
+    if newer:
         raise BadInput(f"{path}: the checkpoint was written by a newer gdm_dask. Install that one.")
+    if not whole:
+        raise _unreadable(path, "parts are missing")
+    return document, state
+
+
+def _unreadable(path: Path, reason: str) -> BadInput:
+    return BadInput(f"{path}: the checkpoint cannot be read ({reason}). Begin anew with --overwrite.")
+
+
+def _restored(path: Path, job: dict[str, Any], y: np.ndarray, settings: Settings, passes: Passes) -> Machine:
+    document, state = _read(path)
     differing = sorted(key for key in job if document["job"].get(key) != job[key])
     if differing:
         shown = ", ".join(f"{key} was {document['job'].get(key)!r} and is {job[key]!r}" for key in differing)
         raise BadInput(f"{path}: the checkpoint is of another fit: {shown}. Give the same, or begin with --overwrite.")
     machine = new_machine(y, settings)
     restore_cuts(machine, document["cuts"], document["supports"], passes)
+    machine.pool.restore(document["pool"], passes.rows)
     machine.spoken.affiliated = set(state["affiliated"].tolist())
     machine.master.alpha, machine.master.mu = state["alpha"], state["mu"]
     machine.lower_bounds, machine.upper_bounds = document["lower_bounds"], document["upper_bounds"]

@@ -23,6 +23,7 @@ from gdm_dask.correlation import correlation_limit
 from gdm_dask.master import Master, MasterSolution
 from gdm_dask.matching import METHODS, NEGLIGIBLE, Candidates, Cut, RankingExhaustedError, Spoken
 from gdm_dask.passes import Passes
+from gdm_dask.pool import Pool
 from gdm_dask.ranking import Ranking
 from gdm_dask.store.block import Block
 
@@ -103,6 +104,8 @@ class Machine:
         After each cut.
     stopped : str
         Why it stopped: ``"tolerance"``, ``"max_cuts"``, ``"repeated cut"``, ``"nothing left"``, ``"enough supports"``.
+    pool : Pool
+        Other features that were compared.
     """
 
     spoken: Spoken
@@ -113,6 +116,7 @@ class Machine:
     upper_bounds: list[float] = field(default_factory=list)
     iterations: list[Iteration] = field(default_factory=list)
     stopped: str = ""
+    pool: Pool = field(default_factory=Pool)
 
     @property
     def gap(self) -> float:
@@ -141,6 +145,8 @@ class Settings:
     n_supports : int or None
         Stop when this many supports have entered. Then cuts hold new features only: the most violated cut would often
         hold the same supports again, and the search would stall before there are enough.
+    pool_per_cut : int
+        Features that each cut leaves in the pool.
     """
 
     C: float
@@ -150,11 +156,13 @@ class Settings:
     tol: float
     matching: str = "greedy"
     n_supports: int | None = None
+    pool_per_cut: int = 0
 
 
 def new_machine(y: np.ndarray, settings: Settings) -> Machine:
     """A machine before its first cut, for labels -1 and +1."""
-    return Machine(Spoken(correlation_limit(settings.tau)), Master(y, settings.C, MASTER_TOL))
+    spoken = Spoken(correlation_limit(settings.tau))
+    return Machine(spoken, Master(y, settings.C, MASTER_TOL), pool=Pool(settings.pool_per_cut))
 
 
 def run_cutting_plane(
@@ -248,7 +256,7 @@ def _find_cut(machine: Machine, passes: Passes, settings: Settings) -> tuple[Cut
         ranking = passes.top(vector, wanted + len(spoken.affiliated) + len(spoken.features))[0]
         seconds += time.perf_counter() - clock
         try:
-            candidates = Candidates(ranking, spoken, passes.rows, floor)
+            candidates = Candidates(ranking, spoken, machine.pool.recording(passes.rows), floor)
             cut = METHODS[settings.matching](candidates, settings.cut_size, settings.n_supports is not None)
             return cut, ranking, seconds
         except RankingExhaustedError:  # large groups crowd the ranking: look further down

@@ -5,47 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 from crc32c import crc32c
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gdm_dask import model_files
 from gdm_dask.checkpoint import Checkpoint
-from gdm_dask.correlation import block_redundancy_rate, correlation_limit
+from gdm_dask.checks import check_parameters, encode_labels
+from gdm_dask.correlation import block_redundancy_rate
 from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
 from gdm_dask.data import Data, as_dask_array, as_store, default_scheduler, is_dask, is_store, open_data
 from gdm_dask.engine import Engine
 from gdm_dask.errors import BadInput
-from gdm_dask.groups import Pairs
-from gdm_dask.matching import METHODS
 from gdm_dask.passes import Passes
-from gdm_dask.polish import choose
 from gdm_dask.profile import profile_of
 from gdm_dask.refit import refit
-from gdm_dask.store import Block, FeatureStore
+from gdm_dask.selection import MAX_CUTS, find_groups, select, settings_for
+from gdm_dask.store import FeatureStore
 
-#: Cuts for a wanted number of supports: cuts of a twentieth of them.
-CUTS_PER_SELECTION = 20
-#: So many times the wanted supports enter, and the best of them are chosen; with fewer samples for each of them than
-#: this, the choice would fit the noise (measured: it helps at 20, and harms at 10), and beyond so many it is not small.
-OVERSHOOT = 3
-SAMPLES_PER_SUPPORT = 20
-MAX_POLISHED = 500
-#: Size of a cut where no number of supports is wanted.
-FREE_CUT_SIZE = 10
-MAX_CUTS = 100
 #: Stores with more features than this keep their names to themselves; `names_` has those that matter.
 MAX_NAMES = 1_000_000
 
@@ -84,13 +69,13 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or what suits the data.
-    n_workers : int, optional
-        Workers of a scheduler on this machine; one per core by default.
     memory_limit : int or str, optional
         Memory of all processes together, such as ``"2GB"``. By default what a cluster's workers were given, or a
         quarter of this machine's.
     verbose : int
         1 prints a line for each cut.
+    n_workers : int, optional
+        Workers of a scheduler on this machine; one per core by default.
 
     Attributes
     ----------
@@ -152,9 +137,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         matching: str = "greedy",
         groups: bool = True,
         scheduler: Any = None,
-        n_workers: int | None = None,
         memory_limit: int | str | None = None,
         verbose: int = 0,
+        n_workers: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.tau = tau
@@ -195,9 +180,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self
         """
         began = time.perf_counter()
-        self._check_parameters()
+        check_parameters(self)
         X, labels = self._check_input(X, y)
-        settings = self._settings(self.n_features_in_, len(labels))
+        settings = settings_for(self, self.n_features_in_, len(labels))
         saved = None if checkpoint is None else Checkpoint(Path(checkpoint), self._job(X, labels, settings))
         expected = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
         with (
@@ -206,31 +191,10 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         ):
             machine = self._start(saved, labels, settings, data.passes)
             run_cutting_plane(machine, data.passes, settings, self._reporter(callback, saved))
-            self._take(machine, data, labels)
+            self._take(machine, settings, data, labels)
         self.names_ = self._find_names(X)
         self.timings_["total"] = time.perf_counter() - began
         return self
-
-    def _check_parameters(self) -> None:
-        def number(value: Any, kinds: tuple = (int, np.integer)) -> bool:
-            return isinstance(value, kinds) and not isinstance(value, bool)
-
-        real = (int, float, np.integer, np.floating)
-        k = self.n_features_to_select
-        if k is not None and not (number(k) and k >= 1):
-            raise BadInput(f"n_features_to_select is None or a whole number from 1 on, not {k!r}")
-        if not (number(self.tau, real) and 0 <= self.tau < 1):
-            raise BadInput(f"tau lies in [0, 1), not {self.tau!r}")
-        if not (number(self.C, real) and 0 < self.C < np.inf):
-            raise BadInput(f"C is a positive number, not {self.C!r}")
-        if not (self.cut_size == "auto" or (number(self.cut_size) and self.cut_size >= 1)):  # type: ignore[operator]
-            raise BadInput(f"cut_size is 'auto' or a whole number from 1 on, not {self.cut_size!r}")
-        if self.max_cuts is not None and not (number(self.max_cuts) and self.max_cuts >= 1):
-            raise BadInput(f"max_cuts is None or a whole number from 1 on, not {self.max_cuts!r}")
-        if not (number(self.tol, real) and self.tol >= 0):
-            raise BadInput(f"tol is a number from 0 on, not {self.tol!r}")
-        if self.matching not in METHODS:
-            raise BadInput(f"matching is one of {', '.join(METHODS)}, not {self.matching!r}")
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """The data and its labels as -1 and +1; sets `classes_`, `n_features_in_` and `feature_names_in_`."""
@@ -255,42 +219,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         else:
             X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2)
             n_samples = X.shape[0]
-        return X, self._encode(y, n_samples)
-
-    def _encode(self, y: Any, n_samples: int) -> np.ndarray:
-        if y is None:
-            raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
-        y = column_or_1d(y)
-        assert_all_finite(y, input_name="y")
-        if len(y) != n_samples:
-            raise BadInput(f"{len(y)} labels for {n_samples} samples")
-        check_classification_targets(y)
-        self.classes_ = np.unique(y)
-        if type_of_target(y, input_name="y") != "binary" or len(self.classes_) > 2:
-            raise BadInput(
-                "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(y)}: labels of two classes are needed."
-            )
-        if len(self.classes_) < 2:
-            raise BadInput(f"y holds one class ({self.classes_[0]!r}): two classes are needed")
-        return np.where(y == self.classes_[1], 1.0, -1.0)
-
-    def _settings(self, n_features: int, n_samples: int) -> Settings:
-        k = self.n_features_to_select
-        cut_size, max_cuts = self.cut_size, self.max_cuts
-        wanted = k
-        if k is not None and self._polishes(n_samples):
-            wanted = min(OVERSHOOT * k, n_features)
-        if cut_size == "auto":
-            cut_size = min(FREE_CUT_SIZE, n_features) if wanted is None else -(-wanted // CUTS_PER_SELECTION)
-        if max_cuts is None:
-            max_cuts = MAX_CUTS if k is None else sys.maxsize
-        return Settings(float(self.C), float(self.tau), int(cut_size), max_cuts, float(self.tol), self.matching, wanted)
-
-    def _polishes(self, n_samples: int) -> bool:
-        """Whether k supports are chosen from more of them: not in FGM as published, nor with too few samples."""
-        k = self.n_features_to_select
-        return k is not None and self.tau > 0 and k <= MAX_POLISHED and n_samples >= SAMPLES_PER_SUPPORT * k
+        self.classes_, labels = encode_labels(y, n_samples)
+        return X, labels
 
     def _job(self, X: Any, labels: np.ndarray, settings: Settings) -> dict[str, Any]:
         """What a checkpoint is of: it can go on only with the same."""
@@ -317,18 +247,14 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
 
         return report
 
-    def _take(self, machine: Machine, data: Data, labels: np.ndarray) -> None:
+    def _take(self, machine: Machine, settings: Settings, data: Data, labels: np.ndarray) -> None:
         """Set the fitted attributes from a finished cutting plane."""
         clock = time.perf_counter()
-        kept, self.weights_ = self._select(machine)
+        self.support_features_, rows, self.weights_ = select(machine, settings, self.n_features_to_select)
         seconds = {
             part: sum(it.seconds[part] for it in machine.iterations) for part in ("scores", "matching", "master")
         }
         seconds["polish"] = time.perf_counter() - clock
-        rows = machine.spoken.rows.rows(kept) if machine.spoken.rows is not None else None
-        if rows is None or len(kept) == 0:
-            raise BadInput("no feature differs between the classes: all features are constant, or their scores are 0")
-        self.support_features_ = np.array(machine.spoken.features, np.int64)[kept]
         self.lower_bounds_ = np.array(machine.lower_bounds)
         self.upper_bounds_ = np.array(machine.upper_bounds)
         self.gap_ = machine.gap
@@ -339,7 +265,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self.redundancy_rate_ = block_redundancy_rate(rows)
         self.profile_ = profile_of(rows, labels)
         clock = time.perf_counter()
-        self.groups_, self.affiliations_ = self._find_groups(data, rows)
+        self.groups_ = self.affiliations_ = None
+        if self.groups:
+            self.groups_, self.affiliations_ = find_groups(data.passes, self.support_features_, rows, self.tau)
         seconds["groups"] = time.perf_counter() - clock
         clock = time.perf_counter()
         coef, intercept = refit(rows, labels)
@@ -351,42 +279,6 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             for name in ("passes", "tasks", "blocks_used", "blocks_read", "bytes_read", "rows_scanned", "rows_skipped")
         }
         self.timings_ = seconds
-
-    def _select(self, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the supports to keep, strongest first, and their weights."""
-        k, solution = self.n_features_to_select, machine.solution
-        if solution is None:
-            return np.zeros(0, np.int64), np.zeros(0)
-        n_found = len(machine.spoken.features)
-        if k is not None and n_found < k:
-            warnings.warn(
-                f"{n_found} support features were found, fewer than n_features_to_select={k}: all others are "
-                f"constant or correlate with one of them (|rho| >= {1 - self.tau:g})",
-                UserWarning,
-                stacklevel=4,
-            )
-        if k is None:
-            chosen = np.flatnonzero(np.abs(solution.weights) > 1e-8 * np.abs(solution.weights).max())
-            weights = solution.weights[chosen]
-        elif n_found <= k:
-            chosen, weights = np.arange(n_found), solution.weights
-        else:
-            chosen, weights = choose(machine.master.rows, machine.master.y, self.C, k)
-        order = np.argsort(-np.abs(weights), kind="stable")
-        return chosen[order], weights[order]
-
-    def _find_groups(self, data: Data, rows: Block) -> tuple[dict[int, np.ndarray] | None, pd.DataFrame | None]:
-        if not self.groups:
-            return None, None
-        supports = self.support_features_
-        if self.tau == 0:
-            pairs = Pairs(np.arange(len(supports)), supports, np.ones(len(supports)), 0, 0)
-        else:
-            pairs = data.passes.groups(rows, correlation_limit(self.tau))
-        groups = {
-            int(support): np.sort(pairs.feature[pairs.support == position]) for position, support in enumerate(supports)
-        }
-        return groups, affiliations(pairs, supports)
 
     def _find_names(self, X: Any) -> dict[int, str]:
         shown = self.support_features_
@@ -515,19 +407,3 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.target_tags.required = True
         return tags
-
-
-def affiliations(pairs: Pairs, supports: np.ndarray) -> pd.DataFrame:
-    """Correlated pairs as a table; the owner of a feature is the support that it correlates with most.
-
-    Ties go to the stronger support.
-    """
-    order = np.lexsort((pairs.support, -np.abs(pairs.rho), pairs.feature))
-    first = np.concatenate([[True], np.diff(pairs.feature[order]) != 0]) if len(order) else np.zeros(0, bool)
-    owner = np.zeros(len(order), bool)
-    owner[order[first]] = True
-    table = pd.DataFrame(
-        {"support": supports[pairs.support], "feature": pairs.feature, "correlation": pairs.rho, "owner": owner}
-    )
-    strength = np.lexsort((pairs.feature, pairs.support))
-    return table.iloc[strength].reset_index(drop=True)

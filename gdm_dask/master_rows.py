@@ -14,6 +14,7 @@ gives the same bits.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,14 @@ class Rows:
         n_ranges = min(MOST_RANGES, max(1, n_samples // RANGE))
         bounds = np.linspace(0, n_samples, n_ranges + 1).astype(np.int64)
         self._ranges = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+
+    def copy(self) -> Rows:
+        """Rows of their own, to which others can be appended."""
+        twin = copy.copy(self)
+        twin._sparse = copy.deepcopy(self._sparse)
+        twin._dense = self._dense[: self._dense_at.size].copy()
+        twin._pending = list(self._pending)
+        return twin
 
     def append(
         self,

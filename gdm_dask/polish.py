@@ -10,7 +10,8 @@ which is (3) with an intercept,
 1. *backward*: remove the support that F misses least, a few at a time, until k are left;
 2. *swaps*: exchange a chosen support for another one as long as that lowers F.
 
-All of them are supports, so whatever is chosen is pairwise uncorrelated. With the active samples fixed, F is a
+Swaps may also bring in a feature that was passed over because it correlates with a support, in place of that support;
+whatever is chosen is pairwise uncorrelated. With the active samples fixed, F is a
 quadratic function of w and b, and what a removal or a swap costs is known in closed form; after each round of them the
 active samples are found anew by Newton's method.
 """
@@ -21,6 +22,7 @@ import numpy as np
 
 from gdm_dask.master import single_threaded_blas
 from gdm_dask.master_rows import Rows
+from gdm_dask.store.block import Block
 
 #: Part of the supports that may go in one round of the backward steps.
 BACKWARD_PART = 0.1
@@ -31,23 +33,27 @@ SWAP_GAIN = 1e-4
 ROUND_GAIN = 1e-5
 
 
-def choose(rows: Rows, y: np.ndarray, C: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Choose the best `k` of some uncorrelated features.
+def choose(supports: Rows, y: np.ndarray, C: float, k: int, others: Block | None, limit: float) -> tuple:
+    """Choose the best `k` of some uncorrelated features, or features that stand in for them.
 
     Parameters
     ----------
-    rows : Rows
-        The features, implicitly normalised.
+    supports : Rows
+        Uncorrelated features, implicitly normalised.
     y : ndarray of shape (n_samples,)
         Labels, -1 or +1.
     C : float
         Trade-off, for features of unit norm.
     k : int
+    others : Block or None
+        Raw rows of further features, which may correlate with supports and with each other.
+    limit : float
+        ``|rho|`` from which two features correlate.
 
     Returns
     -------
     chosen : ndarray of shape (k,)
-        Positions among the rows, in increasing order.
+        Positions among the supports and, after them, the others; pairwise uncorrelated.
     weights : ndarray of shape (k,)
         Their weights in the machine on them alone.
 
@@ -58,13 +64,17 @@ def choose(rows: Rows, y: np.ndarray, C: float, k: int) -> tuple[np.ndarray, np.
     >>> X = rng.normal(size=(6, 100)); X[2] += y; X[4] -= y
     >>> rows = Rows(100)
     >>> rows.append(X, X.mean(axis=1), np.linalg.norm(X - X.mean(axis=1, keepdims=True), axis=1))
-    >>> choose(rows, y, 30.0, 2)[0].tolist()
+    >>> choose(rows, y, 30.0, 2, None, 0.75)[0].tolist()
     [2, 4]
     """
     with single_threaded_blas():
-        machine = LocalMachine(rows, y, C)
-        chosen = _backward(machine, np.arange(rows.n_rows), k)
-        chosen = _swap(machine, chosen)
+        machine = LocalMachine(supports, y, C)
+        chosen = _backward(machine, np.arange(supports.n_rows), k)
+        conflicts = np.zeros((supports.n_rows, supports.n_rows), bool)
+        if others is not None:
+            machine = machine.extended(others, chosen)
+            conflicts = machine.correlated(limit)
+        chosen = _swap(machine, chosen, conflicts)
         return chosen, machine.w[chosen]
 
 
@@ -107,6 +117,22 @@ class LocalMachine:
             w[chosen] = np.linalg.solve(hessian[np.ix_(chosen, chosen)], gradient[chosen])
             if not self._line_search(w, intercept(w)):
                 return
+
+    def extended(self, others: Block, chosen: np.ndarray) -> LocalMachine:
+        """The same machine with further rows, solved on the same subset."""
+        rows = self._rows.copy()
+        rows.append(others.to_scipy() if others.is_sparse else others.values, others.means, others.norms)
+        machine = LocalMachine(rows, self._y, self._C)
+        machine.w[: len(self.w)], machine.b = self.w, self.b
+        machine.solve(chosen)
+        return machine
+
+    def correlated(self, limit: float) -> np.ndarray:
+        """Which pairs of rows correlate: the Gram matrix of normalised rows over all samples tells."""
+        gram, _ = self._rows.gram(np.ones(self._rows.n_samples, np.int8), self._y)
+        close = np.abs(gram) >= limit
+        np.fill_diagonal(close, False)
+        return close
 
     def _evaluate(self, w: np.ndarray, b: float) -> float:
         """F at (w, b); sets the margins' projection."""
@@ -169,12 +195,12 @@ def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
     return chosen
 
 
-def _swap(machine: LocalMachine, chosen: np.ndarray) -> np.ndarray:
+def _swap(machine: LocalMachine, chosen: np.ndarray, conflicts: np.ndarray) -> np.ndarray:
     """Exchange chosen features for others while F falls."""
     step = max(1, len(chosen) // 10)
     for _ in range(MAX_SWAP_ROUNDS):
         before, w, b = machine.value, machine.w.copy(), machine.b
-        trial = _swapped(machine, chosen, step)
+        trial = _swapped(machine, chosen, step, conflicts)
         if np.array_equal(trial, chosen):
             return chosen
         machine.solve(trial)
@@ -189,8 +215,8 @@ def _swap(machine: LocalMachine, chosen: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _swapped(machine: LocalMachine, chosen: np.ndarray, n_swaps: int) -> np.ndarray:
-    """Up to `n_swaps` best exchanges with the active samples as they are."""
+def _swapped(machine: LocalMachine, chosen: np.ndarray, n_swaps: int, conflicts: np.ndarray) -> np.ndarray:
+    """Up to `n_swaps` best exchanges with the active samples as they are; who comes may conflict with who goes only."""
     hessian, gradient, _ = machine.quadratic()
     chosen = chosen.copy()
     for _ in range(n_swaps):
@@ -207,6 +233,8 @@ def _swapped(machine: LocalMachine, chosen: np.ndarray, n_swaps: int) -> np.ndar
         # what F loses when chosen[i] goes, and gains when others[j] comes after that
         loss = weights[:, None] ** 2 / spread
         gain = (residual + mixed * weights[:, None] / spread) ** 2 / (schur + mixed**2 / spread) - loss
+        close = conflicts[np.ix_(chosen, others)]
+        gain[close.sum(axis=0) - close > 0] = -np.inf
         out, into = np.unravel_index(int(np.argmax(gain)), gain.shape)
         if 0.5 * gain[out, into] < SWAP_GAIN * machine.value:
             break
