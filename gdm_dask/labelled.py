@@ -40,7 +40,7 @@ class Labelled:
             n_features, classes = self.store.shape[0], self.store.classes
             self.labels = self.store.labels.astype(np.int64)
         elif isinstance(data, tuple) and len(data) == 2:
-            self.store, self.name = None, "given matrix"
+            self.store, self.name = None, "the given matrix"
             self._X = data[0] if hasattr(data[0], "shape") else np.asarray(data[0])
             self._X = self._X.to_numpy() if hasattr(self._X, "to_numpy") else self._X
             n_features, classes = self._X.shape[1], np.unique(np.asarray(data[1])).tolist()

@@ -5,44 +5,54 @@ Only the names of features are used, never a document: what is shown is what the
 
 from __future__ import annotations
 
-#: A chain ends here in either direction.
+import re
+from collections.abc import Sequence
+
+#: A chain ends after this many steps in either direction.
 MAX_STEPS = 60
+#: Longer names are not n-grams.
+LONGEST = 64
+#: A character, or the escape of a byte that cannot be printed.
+_CHARACTER = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\[a-z]|.", re.DOTALL)
+
+Ngram = tuple[str, ...]
 
 
-def chain(support: str, members: list[str]) -> str | None:
-    """The longest text around a support that its members spell, or None.
+def chain(support: str, members: Sequence[str]) -> str | None:
+    r"""The longest text around a support that its members spell, or None.
 
-    Members must be as long as the support; one follows another where all but its last character overlap. Where several
-    do, the first of `members` is taken, so pass the strongest first.
+    Members must have as many characters as the support; one follows another where all but its last character overlap.
+    Where several do, the first of `members` is taken, so pass the strongest first.
 
     Examples
     --------
     >>> chain("ttp:", ["http", "tp:/", "p://", "ttp:"])
     'http://'
+    >>> print(chain(r"ist\n", ["list"]))
+    list\n
     >>> chain("free", ["spam"]) is None
     True
     """
-    n = len(support)
-    if n < 2 or not members or any(len(name) != n for name in members):
+    if len(support) > LONGEST:
         return None
-    left: dict[str, str] = {}
-    right: dict[str, str] = {}
-    for name in members:
-        if name != support:
-            left.setdefault(name[1:], name)
-            right.setdefault(name[:-1], name)
-    text = _grow(support, right, n, forward=True)
+    middle, *others = (tuple(_CHARACTER.findall(name)) for name in (support, *members) if len(name) <= LONGEST)
+    n = len(middle)
+    if n < 2 or any(len(ngram) != n for ngram in others):
+        return None
+    others = [ngram for ngram in others if ngram != middle]
+    right = {ngram[:-1]: ngram for ngram in reversed(others)}
+    left = {ngram[1:]: ngram for ngram in reversed(others)}
+    text = _grow(middle, right, n, forward=True)
     text = _grow(text, left, n, forward=False)
-    return text if len(text) > n else None
+    return "".join(text) if len(text) > n else None
 
 
-def _grow(text: str, by_overlap: dict[str, str], n: int, forward: bool) -> str:
+def _grow(text: Ngram, by_overlap: dict[Ngram, Ngram], n: int, forward: bool) -> Ngram:
     used = set()
     for _ in range(MAX_STEPS):
-        overlap = text[1 - n :] if forward else text[: n - 1]
-        name = by_overlap.get(overlap)
-        if name is None or name in used:
+        ngram = by_overlap.get(text[1 - n :] if forward else text[: n - 1])
+        if ngram is None or ngram in used:
             break
-        used.add(name)
-        text = text + name[-1] if forward else name[0] + text
+        used.add(ngram)
+        text = (*text, ngram[-1]) if forward else (ngram[0], *text)
     return text

@@ -62,6 +62,9 @@ const classLabel = (k) => el('span', { class: k ? 'class one' : 'class' }, el('b
 const classFill = (k) => css(k ? '--one-fill' : '--zero-fill');
 const frequencyOf = (k) => (supports.frequency ? supports.frequency[0][k] + supports.frequency[1][k] : null);
 
+// Blanks at the ends of an n-gram belong to it; a chart would swallow them.
+const visibleEnds = (text) => text.replace(/^ +| +$/g, (blanks) => '␣'.repeat(blanks.length));
+
 // A section is shown when it has something to tell, with its place in the navigation.
 function show(id, short, explanation) {
   const section = $(id);
@@ -82,7 +85,7 @@ function responsive(container, draw) {
       draw(width);
     }
   };
-  redraws.push(() => again(true));
+  if (!container.closest('dialog')) redraws.push(() => again(true)); // what is in a dialog goes away with it
   new ResizeObserver(() => again(false)).observe(container);
   again(false);
 }

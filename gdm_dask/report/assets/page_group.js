@@ -83,6 +83,6 @@ function memberTable(k) {
   if (others.size) {
     columns.push({ label: 'Nearest support', value: (i) => (others.has(i) ? supportName(others.get(i)) : ''), cell: (i) => (others.has(i) ? groupButton(others.get(i)) : 'this one') });
   }
-  return dataTable({ caption: `members of the group`, unit: 'member', n: features.length, columns, pageSize: 20, text: (i) => `${featureName(features[i])} ${features[i]}` });
+  return dataTable({ caption: `members of the group`, unit: 'member', n: features.length, columns, pageSize: 20, fleeting: true, text: (i) => `${featureName(features[i])} ${features[i]}` });
 }
 const groupButton = (k) => el('button', { type: 'button', class: 'open', onclick: () => openGroup(k) }, named(supportName(k)));

@@ -17,7 +17,7 @@ function dotRows(container, options) {
 }
 function dotRow(row, y, x, left, options) {
   const room = Math.max(6, Math.floor(left / 7.6));
-  const name = supportName(row.k);
+  const name = visibleEnds(supportName(row.k));
   const label = svg('text', { x: left - 6, y: y + 4, 'text-anchor': 'end', class: 'strong' }, Array.from(name).length > room ? `${Array.from(name).slice(0, room - 1).join('')}…` : name);
   const marks = row.values.map((value, s) => value !== null && shape(options.series[s], x(value), y));
   const line = row.values.filter((v) => v !== null);

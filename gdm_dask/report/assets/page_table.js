@@ -1,5 +1,5 @@
 // Tables that sort, search and turn pages; only the rows of a page are in the document, so length does not matter.
-// options: caption, n, columns [{label, value(i), cell(i), number, header, tip, first}], text(i), pageSize, sort, empty
+// options: caption, n, columns [{label, value(i), cell(i), number, header, tip, first}], text(i), pageSize, sort, empty, fleeting
 let tableCount = 0;
 function dataTable(options) {
   const id = `table-${++tableCount}`;
@@ -68,8 +68,10 @@ function dataTable(options) {
   }
   if (options.sort !== undefined) sortBy(options.sort, options.down);
   else draw();
-  addEventListener('beforeprint', () => { state.page = 0; draw(500); });
-  addEventListener('afterprint', () => draw());
+  if (!options.fleeting) {
+    addEventListener('beforeprint', () => { state.page = 0; draw(500); });
+    addEventListener('afterprint', () => draw());
+  }
   const tools = el('div', { class: 'tools' }, options.n > 8 ? search : null, count);
   return el('div', {}, tools, el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': options.caption }, table), pager);
 }
