@@ -70,6 +70,7 @@ def fit(
     gdm fit train.zarr --run runs/first --n-features-to-select 100
     """
     from gdm_dask.run_directory import RunDirectory
+    from gdm_dask.selection import settings_for
 
     parameters = opt.machine_parameters(
         n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, memory_limit
@@ -77,7 +78,7 @@ def fit(
     opened = gdm_dask.open_store(store)
     with opt.chosen_scheduler(scheduler, tls_ca, tls_cert, tls_key) as chosen:
         machine = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
-        enough = machine._settings(*opened.shape).n_supports
+        enough = settings_for(machine, *opened.shape).n_supports
         with live_cuts(opened.shape[0], enough, tol, log_iteration) as on_cut:
             machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=on_cut)
     summarise(machine, run)
