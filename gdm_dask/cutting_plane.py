@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 RANKED_PER_FEATURE = 8
 MIN_RANKED = 256
 
-#: The master problem is solved to this part of the cutting plane's own gap, and to its tolerance at the end.
+#: Relative duality gap of the last master problem; those before it are solved as far as the cutting plane's gap asks.
 MASTER_TOL = 1e-6
 
 
@@ -195,7 +195,15 @@ def run_cutting_plane(
         if callback is not None:
             callback(machine)
         machine.stopped = _enough(machine, settings)
+    if settings.n_supports is None and machine.cuts:
+        _finish(machine)
     return machine
+
+
+def _finish(machine: Machine) -> None:
+    """Solve the last master problem in full: its weights are the result."""
+    machine.solution = machine.master.solve(MASTER_TOL)
+    machine.lower_bounds[-1] = max(machine.lower_bounds[-1], machine.solution.lower)
 
 
 def _enough(machine: Machine, settings: Settings) -> str:
