@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: A chain ends after this many steps in either direction.
-MAX_STEPS = 60
+#: A chain ends after this many steps in either direction: it shows a context, and does not rebuild a document.
+MAX_STEPS = 12
 #: Longer names are not n-grams.
 LONGEST = 64
 #: A character, or the escape of a byte that cannot be printed.
