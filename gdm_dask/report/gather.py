@@ -135,6 +135,7 @@ def _facts(machine: Any) -> dict[str, Any]:
     n_affiliated = None if table is None else int(table["feature"].nunique()) - len(machine.support_features_)
     return {
         "n_supports": len(machine.support_features_),
+        "n_entered": machine.history_[-1].n_supports if machine.history_ else len(machine.support_features_),
         "n_groups_with_affiliated": None if sizes is None else sum(size > 1 for size in sizes),
         "n_affiliated": n_affiliated,
         "n_pairs": None if sizes is None else sum(sizes),

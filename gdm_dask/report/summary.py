@@ -63,7 +63,7 @@ def _proved(report: dict[str, Any]) -> str:
     facts = report["facts"]
     took = f"{plural(facts['n_cuts'], 'cut')} took {facts['seconds']:,.1f} s"
     if facts["converged"]:
-        return f"{took}; the fit converged: the bounds prove a gap of {facts['gap']:.2%} at most."
+        return f"{took}; the cutting plane converged: its bounds prove a gap of {facts['gap']:.2%} at most."
     reason = REASONS.get(facts["stopped"], facts["stopped"])
     return (
         f"{took}; the fit stopped because {reason}. "

@@ -42,9 +42,10 @@ function showBounds() {
   const cuts = report.cuts;
   if (!cuts.lower.length) return;
   const proved = facts.converged
-    ? `They meet within the tolerance (${digits(report.parameters.tol)}), which proves the selection nearly optimal for problem (4).`
-    : 'They do not meet within the tolerance, so the selection is not proved optimal; the fit ended for another reason.';
-  const body = show('bounds', 'Bounds', `After each cut the optimum of problem (4), over the features that no support speaks for, lies between the two lines: both are valid bounds, also where the matching is greedy. ${proved}`);
+    ? `They meet within the tolerance (${digits(report.parameters.tol)}), which proves the cuts nearly optimal for problem (4).`
+    : 'They do not meet within the tolerance, so the cuts are not proved optimal; the fit ended for another reason.';
+  const chosen = facts.n_entered > nSupports ? ` From the ${whole(facts.n_entered)} supports that entered, the best ${whole(nSupports)} were then chosen: a step that the bounds do not cover.` : '';
+  const body = show('bounds', 'Bounds', `After each cut the optimum of problem (4), over the features that no support speaks for, lies between the two lines: both are valid bounds, also where the matching is greedy. ${proved}${chosen}`);
   const gap = cuts.lower.map((lower, k) => (cuts.upper[k] > 0 ? Math.max(0, (cuts.upper[k] - lower) / cuts.upper[k]) : 0));
   const bounds = el('div', { class: 'plot' });
   const gaps = el('div', { class: 'plot' });
