@@ -38,6 +38,8 @@ class Stability:
 
     Attributes
     ----------
+    supports : list of int
+        Those of the machine, strongest first.
     n_repeats : int
     fraction : float
         Part of the samples in each subsample.
@@ -55,6 +57,7 @@ class Stability:
         Groups that only subsamples found, most frequent first: name of a support, frequency, size.
     """
 
+    supports: list[int]
     n_repeats: int
     fraction: float
     overlap: float
@@ -65,6 +68,10 @@ class Stability:
     support_jaccard: float
     support_kuncheva: float
     others: list[dict[str, Any]]
+
+    def is_about(self, machine: Any) -> bool:
+        """Whether it was found for this very machine, and not for another fit."""
+        return self.supports == machine.support_features_.tolist()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -190,6 +197,7 @@ def summarise_stability(
     group_jaccard, group_kuncheva = _agreement(found, m, overlap)
     support_jaccard, support_kuncheva = _agreement(single, m, 1.0)
     return Stability(
+        supports=list(reference),
         n_repeats=n_repeats,
         fraction=fraction,
         overlap=overlap,

@@ -215,6 +215,12 @@ def test_comparison_accounts_for_every_support(machine) -> None:
     assert (same["n_gained"], same["n_lost"], same["n_moved"], same["jaccard"]) == (0, 0, 0, 1.0)
 
 
+def test_stability_of_another_machine_is_refused(machine) -> None:
+    found = stability_selection(fitted(n_features_to_select=3), *grouped(), n_repeats=2)
+    with pytest.raises(BadInput, match="another machine"):
+        gather(machine, stability=found)
+
+
 def test_runs_on_other_features_are_not_compared(machine) -> None:
     X, y = grouped()
     other = GroupDiscoveryMachine(2, scheduler="synchronous").fit(X[:, :30], y)
@@ -253,3 +259,6 @@ def test_command_line(tmp_path: Path, monkeypatch) -> None:
         assert report[part] is not None
     expected = stability_selection(first, store, n_repeats=2)
     assert report["stability"] == expected.to_dict()
+    GroupDiscoveryMachine(3, scheduler="synchronous").fit(store).save("first")
+    assert run.invoke(app, ["report", "first", "-o", "report.json"]).exit_code == 0
+    assert json.loads(Path("report.json").read_text())["stability"] is None  # it was of the fit before

@@ -68,6 +68,7 @@ def test_a_store_gives_what_its_matrix_gives(sparse: bool, tmp_path: Path) -> No
     labels = np.where(y == "yes", 1, -1)
     again = GroupDiscoveryMachine(5, scheduler="synchronous").fit(matrix, labels)
     assert found == stability_selection(again, matrix, labels, n_repeats=3)
+    assert found.is_about(machine)
     assert found.n_repeats == 3
 
 

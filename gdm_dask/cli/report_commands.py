@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 import gdm_dask
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.main import app, out
+from gdm_dask.cli.markup import escape
 from gdm_dask.cli.model_commands import RUN, show
 from gdm_dask.errors import BadInput
 from gdm_dask.resources import format_bytes
 
 if TYPE_CHECKING:
+    from gdm_dask.estimator import GroupDiscoveryMachine
     from gdm_dask.stability import Stability
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def report(
         image_shape=None if image_shape is None else parse_shape(image_shape),
         compare=None if compare is None else gdm_dask.GroupDiscoveryMachine.load(compare),
         compare_name=str(compare),
-        stability=_saved_stability(run),
+        stability=_saved_stability(run, machine),
         n_repeats=repeats,
     )
     out.print(f"{escape(str(output))}: {format_bytes(len(text.encode()))}", highlight=False, soft_wrap=True)
@@ -77,11 +78,17 @@ def run_facts(run: Path) -> dict[str, Any]:
     return {key: document[key] for key in ("store", "fingerprint") if key in document}
 
 
-def _saved_stability(run: Path) -> Stability | None:
+def _saved_stability(run: Path, machine: GroupDiscoveryMachine) -> Stability | None:
     from gdm_dask.stability import Stability
 
     path = run / STABILITY_FILE
-    return Stability.load(path) if path.exists() else None
+    if not path.exists():
+        return None
+    found = Stability.load(path)
+    if not found.is_about(machine):
+        logger.warning("%s is of an earlier fit and is left out: run 'gdm stability' again", path)
+        return None
+    return found
 
 
 @app.command()

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import gdm_dask
 from gdm_dask.budget import MEMBER_NAME_BUDGET, SUPPORT_NAME_BUDGET, shorten
+from gdm_dask.errors import BadInput
 from gdm_dask.importance import group_importance
 from gdm_dask.labelled import Labelled
 from gdm_dask.report.compare import compare_runs
@@ -65,6 +66,8 @@ def gather(
         Of values that JSON can hold.
     """
     check_is_fitted(machine)
+    if stability is not None and not stability.is_about(machine):
+        raise BadInput("the stability is that of another machine: compute it for this one")
     given = {name: Labelled(data, machine) for name, data in (("training", store), ("test", test)) if data is not None}
     report: dict[str, Any] = {
         "format": FORMAT,
