@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint gallery clean
+.PHONY: demo test lint gallery soak clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ test: lint
 # The pictures of the README; needs Chromium.
 gallery: $(VENV)/.installed
 	$(BIN)/python tests/gallery.py
+
+# 50 scheduled runs over a changing source, some killed, some overlapping: minutes.
+soak: $(VENV)/.installed
+	$(BIN)/python tests/soak.py --runs 50
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

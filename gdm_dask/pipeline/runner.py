@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gdm_dask.errors import BadInput, GdmError, Locked
 from gdm_dask.estimator import GroupDiscoveryMachine
+from gdm_dask.ingestion.workspace import Workspace
 from gdm_dask.locks import FileLock
 from gdm_dask.pipeline.history import History, Record, change_between
 from gdm_dask.pipeline.manifest import Manifest
@@ -26,7 +27,9 @@ from gdm_dask.pipeline.stages import (
     check_accuracy,
     model_hash,
     steps_of,
+    store_path,
 )
+from gdm_dask.store.folder import Folder
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +180,8 @@ def _finish(pipeline: Pipeline, history: History, record: Record) -> None:
     record.change = _change(pipeline.folder, record.run, None if previous is None else previous.run)
     record.status, record.exit_code = "done", 0
     _point(pipeline.folder / "latest", record.run)
+    for part in ("train", "test"):
+        remove_unfinished(store_path(pipeline, part))
     keep = pipeline.table("history").get("keep", KEEP)
     remove_old_runs(
         pipeline.folder / "runs", keep, {Path(run).name for run in (record.run, _previous(previous)) if run}
@@ -202,6 +207,15 @@ def _point(link: Path, target: str) -> None:
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target)
     os.replace(temporary, link)
+
+
+def remove_unfinished(store: Path) -> None:
+    """Remove what a killed ingest left, where its source has come back to what the store holds."""
+    workspace = Workspace(Folder(store))
+    if workspace.path.exists() or workspace.lock.path.exists():
+        workspace.lock.acquire(str(store))
+        with workspace.lock:
+            workspace.clear()
 
 
 def remove_old_runs(runs: Path, keep: int, needed: set[str]) -> None:

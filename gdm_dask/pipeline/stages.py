@@ -63,7 +63,7 @@ class Context:
 
     def store_path(self, part: str) -> Path:
         """Where a store goes."""
-        return self.folder / "data" / f"{part}.zarr"
+        return store_path(self.pipeline, part)
 
     def run(self) -> Path:
         """The run directory of the fit."""
@@ -73,6 +73,11 @@ class Context:
     def test_part(self) -> str | None:
         """Name of the set to evaluate on."""
         return next((part for part in ("test", "train") if f"ingest {part}" in self.outputs), None)
+
+
+def store_path(pipeline: Pipeline, part: str) -> Path:
+    """Where the store of a part goes."""
+    return pipeline.folder / "data" / f"{part}.zarr"
 
 
 @dataclass(frozen=True)

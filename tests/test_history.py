@@ -1,0 +1,181 @@
+"""The history of a pipeline, metrics, logs and exit codes; and a schedule in fast motion."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from soak import soak
+
+from gdm_dask.cli import pipeline_commands  # noqa: F401 (registers its commands)
+from gdm_dask.cli.logs import JsonLines
+from gdm_dask.cli.main import app
+from gdm_dask.errors import EngineError
+from gdm_dask.locks import FileLock
+from gdm_dask.pipeline import load_pipeline, run_pipeline
+from gdm_dask.pipeline.history import History, Record, change_between
+from gdm_dask.pipeline.metrics import write_metrics
+from gdm_dask.pipeline.runner import remove_old_runs
+
+PAPER = """\
+name = "paper"
+[ingest.train]
+reader = "twin"
+like = "paper"
+scale = 0.03
+[fit]
+n_features_to_select = 3
+scheduler = "synchronous"
+[report]
+form = "json"
+"""
+
+
+def machine(groups, names=None):
+    return SimpleNamespace(
+        groups_={support: np.array(members) for support, members in groups.items()},
+        support_features_=np.array(list(groups)),
+        names_=names or {},
+        name_of=lambda feature: (names or {}).get(int(feature), str(feature)),
+    )
+
+
+def test_supports_gained_and_lost_and_the_drift_of_groups():
+    change = change_between(machine({1: [1, 2], 5: [5]}), machine({1: [1, 2, 3, 4], 7: [7], 8: [8]}))
+    assert change == {"gained": 1, "lost": 2, "drift": 0.5}
+    assert change_between(machine({1: [1]}), machine({2: [2]}))["drift"] is None
+
+
+def test_names_are_compared_where_there_are_some():
+    here = machine({1: [1, 2]}, {1: "cheap", 2: "buy"})
+    there = machine({8: [3, 8]}, {8: "cheap", 3: "buy"})
+    assert change_between(here, there) == {"gained": 0, "lost": 0, "drift": 0.0}
+
+
+def test_runs_without_an_end_were_killed(tmp_path):
+    history = History(tmp_path)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    ours = history.begin("p")
+    dead = Record(f"{ours.id.rpartition('-')[0]}-{ended.pid}", "p", ours.started)
+    alive = Record(f"{ours.id.rpartition('-')[0]}-{os.getppid()}", "p", ours.started)
+    elsewhere = Record("20200101T000000000000-another-host-1", "p", ours.started)
+    for record in (dead, alive, elsewhere):
+        history.write(record)
+    (tmp_path / "history" / "x.json").write_text("damaged")
+    history.settle(ours)
+    found = {record.id: (record.status, record.exit_code) for record in history.records()}
+    assert found == {
+        ours.id: ("running", None),
+        dead.id: ("killed", 137),
+        alive.id: ("running", None),
+        elsewhere.id: ("killed", 137),
+    }
+
+
+def test_metrics_keep_what_a_failed_run_does_not_know(tmp_path):
+    path = tmp_path / "gdm.prom"
+    facts = {"accuracy": 0.5, "redundancy_rate": 0.25, "n_supports": 7}
+    write_metrics(path, Record("a", 'a "b"', "2026-01-01T00:00:00Z", "done", 0, 2.5, facts=facts, change={"gained": 1}))
+    write_metrics(path, Record("b", 'a "b"', "2026-01-02T00:00:00Z", "failed", 2, 1.5))
+    lines = path.read_text().splitlines()
+    assert 'gdm_accuracy{pipeline="a \\"b\\""} 0.5' in lines
+    assert 'gdm_run_exit_code{pipeline="a \\"b\\""} 2' in lines
+    assert 'gdm_run_success_timestamp_seconds{pipeline="a \\"b\\""} 1767225600.0' in lines
+    assert 'gdm_run_started_timestamp_seconds{pipeline="a \\"b\\""} 1767312000.0' in lines
+    assert sum(line.startswith("# TYPE") for line in lines) == 8
+
+
+def test_needed_runs_are_never_removed(tmp_path):
+    for day, name in enumerate("abcde"):
+        (tmp_path / name).mkdir()
+        if name != "e":
+            (tmp_path / name / "model.json").touch()
+            os.utime(tmp_path / name / "model.json", (1e9 + day,) * 2)
+    remove_old_runs(tmp_path, 2, {"a", "d"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "d"]
+
+
+def test_log_lines_are_json():
+    record = logging.makeLogRecord(
+        {"name": "gdm_dask.x", "levelname": "INFO", "msg": "cut %d", "args": (3,), "step": "fit"}
+    )
+    line = json.loads(JsonLines().format(record))
+    assert (line["message"], line["step"], line["level"], line["logger"]) == ("cut 3", "fit", "info", "gdm_dask.x")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    assert "ValueError: no" in json.loads(JsonLines().format(record))["traceback"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GDM_RUNS", raising=False)
+    (tmp_path / "paper.toml").write_text(PAPER)
+    return tmp_path
+
+
+def gdm(*words):
+    """The command as a schedule starts it."""
+    start = "import sys; from gdm_dask.cli.main import run; sys.argv[0] = 'gdm'; run()"
+    return subprocess.run([sys.executable, "-c", start, *words], capture_output=True, text=True, check=False)
+
+
+def test_the_command_line_runs_and_tells(place, capsys):
+    app(["run", "paper.toml"], standalone_mode=False)
+    app(["run", "paper.toml"], standalone_mode=False)
+    printed = capsys.readouterr().out
+    assert "up to date  acquire, ingest train, fit, evaluate, report" in printed
+    assert "3 supports" in printed
+    app(["run", "paper.toml", "--dry-run", "--set", "fit.tau=0.4"], standalone_mode=False)
+    assert "would run" in capsys.readouterr().out
+    app(["history", "paper.toml"], standalone_mode=False)
+    assert capsys.readouterr().out.count("done") == 2
+    app(["history", "paper.toml", "--json", "--last", "1"], standalone_mode=False)
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["change"] == {"gained": 0, "lost": 0, "drift": 0.0}
+    app(
+        ["tune", "runs/paper/data/train.zarr", "-k", "2", "--C", "1", "--C", "50", "--folds", "2"],
+        standalone_mode=False,
+    )
+    assert capsys.readouterr().out.startswith("C")
+
+
+def test_exit_codes_and_json_logs(place):
+    done = gdm("--log-format", "json", "run", "paper.toml")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["step"] for line in lines if "step" in line] == [
+        "acquire",
+        "ingest train",
+        "fit",
+        "evaluate",
+        "report",
+    ]
+    lock = FileLock(place / "runs/paper/.lock")
+    lock.acquire("test")
+    with lock:
+        assert gdm("run", "paper.toml").returncode == 4
+    bad = gdm("run", "paper.toml", "--set", "fit.tau=9")
+    assert (bad.returncode, "fit.tau" in bad.stderr) == (2, True)
+    statuses = [(record.status, record.exit_code) for record in History(place / "runs/paper").records()]
+    assert statuses == [("done", 0), ("locked", 4)]
+
+
+def test_a_cluster_that_is_not_there_ends_a_run_with_3(place, monkeypatch):
+    monkeypatch.setattr("gdm_dask.engine.cluster.WAIT_FOR_WORKERS", 1.0)
+    with pytest.raises(EngineError, match="no Dask scheduler answers"):
+        run_pipeline(load_pipeline("paper.toml", ["fit.scheduler=tcp://127.0.0.1:1"]))
+    (record,) = History(place / "runs/paper").records()
+    assert (record.status, record.exit_code, record.stages["fit"]["state"]) == ("failed", 3, "failed")
+
+
+def test_a_schedule_with_kills_and_overlaps_leaves_nothing_wrong(tmp_path):
+    ended = soak(tmp_path, 6, seed=3)
+    assert ended["done"] >= 2
