@@ -57,6 +57,7 @@ function unnamed(feature) {
 }
 const featureName = (feature) => (report.data.named ? nameTable.get(feature) ?? String(feature) : unnamed(feature));
 const supportName = (k) => (report.data.named ? supports.name[k] : unnamed(supports.feature[k]));
+const shownName = (text) => (report.data.named ? text : unnamed(Number(text))); // of a feature that is not in the table
 const classOf = (weight) => (weight > 0 ? 1 : 0);
 const classLabel = (k) => el('span', { class: k ? 'class one' : 'class' }, el('bdi', {}, report.data.classes[k]));
 const classFill = (k) => css(k ? '--one-fill' : '--zero-fill');

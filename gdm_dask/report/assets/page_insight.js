@@ -71,8 +71,8 @@ function showStability() {
   body.append(el('p'), el('div', { class: 'card' }, shapeLegend(series), plot));
   dotRows(plot, { rows: order.map((k) => ({ k, values: [found.group_frequency[k], found.support_frequency[k]] })), series, full: 1, axis: 'share of the fits', format: (v) => percent(v, 0), label: 'How often the strongest supports and their groups were found again; the table of supports has the numbers' });
   if (found.others.length) {
-    body.append(el('h3', {}, 'Found in subsamples, but not in this run'), dataTable({ caption: 'groups found elsewhere', unit: 'group', n: found.others.length, pageSize: 8, text: (i) => found.others[i].name, columns: [
-      { label: 'A support of it', header: true, value: (i) => found.others[i].name, cell: (i) => named(found.others[i].name) },
+    body.append(el('h3', {}, 'Found in subsamples, but not in this run'), dataTable({ caption: 'groups found elsewhere', unit: 'group', n: found.others.length, pageSize: 8, text: (i) => shownName(found.others[i].name), columns: [
+      { label: 'A support of it', header: true, value: (i) => found.others[i].name, cell: (i) => named(shownName(found.others[i].name)) },
       { label: 'Found', number: true, value: (i) => found.others[i].frequency, cell: (i) => percent(found.others[i].frequency, 0) },
       { label: 'Members', number: true, value: (i) => found.others[i].size, cell: (i) => whole(found.others[i].size) }] }));
   }
@@ -83,11 +83,11 @@ function showComparison() {
   if (!found) return;
   const body = show('comparison', 'Comparison', `This run against ${found.name}: which supports came and went, and which features have another support speak for them.`);
   body.append(el('dl', { class: 'tiles' }, tile('Kept', whole(found.n_kept), `Jaccard ${found.jaccard.toFixed(3)}`), tile('Gained', whole(found.n_gained)), tile('Lost', whole(found.n_lost)), tile('Moved', whole(found.n_moved), 'features with another support')), el('p'));
-  const name = (rows, at = 0) => ({ header: at === 0, value: (i) => rows[i][at] ?? '', cell: (i) => (rows[i][at] === null ? '–' : named(rows[i][at])) });
+  const name = (rows, at = 0) => ({ header: at === 0, value: (i) => rows[i][at] ?? '', cell: (i) => (rows[i][at] === null ? '–' : named(shownName(rows[i][at]))) });
   const number = (rows, at, format) => ({ number: true, value: (i) => rows[i][at], cell: (i) => format(rows[i][at]) });
   const list = (title, rows, total, columns) => {
     if (!rows.length) return;
-    body.append(el('h3', {}, `${title} (${whole(total)})`), dataTable({ caption: title, unit: 'feature', n: rows.length, pageSize: 8, columns, text: (i) => rows[i].join(' ') }));
+    body.append(el('h3', {}, `${title} (${whole(total)})`), dataTable({ caption: title, unit: 'feature', n: rows.length, pageSize: 8, columns, text: (i) => rows[i].map((cell) => (typeof cell === 'string' ? shownName(cell) : '')).join(' ') }));
   };
   list('Gained', found.gained, found.n_gained, [{ label: 'Support', ...name(found.gained) }, { label: 'Weight', ...number(found.gained, 1, signed) }, { label: 'Spoken for before by', ...name(found.gained, 2) }]);
   list('Lost', found.lost, found.n_lost, [{ label: 'Support', ...name(found.lost) }, { label: 'Weight', ...number(found.lost, 1, signed) }, { label: 'Spoken for now by', ...name(found.lost, 2) }]);
