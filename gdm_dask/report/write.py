@@ -59,6 +59,8 @@ def make_report(machine: Any, path: str | os.PathLike[str] | None = None, **opti
         See `gdm_dask.report.gather`.
     """
     form = "html" if path is None else form_of(path)
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise BadInput(f"{Path(path).parent}: there is no such folder to write the report into")
     text = render(gather(machine, **options), form)
     if path is not None:
         write_whole(Path(path), text.encode())
