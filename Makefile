@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint gallery soak clean
+.PHONY: demo test lint bench gallery soak clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,14 @@ lint: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Each benchmark prints its figures; they mean something on a quiet machine only.
+BENCHMARKS := $(patsubst pipelines/bench/%.py,bench-%,$(filter-out %/measure.py,$(wildcard pipelines/bench/*.py)))
+
+bench: $(BENCHMARKS)
+
+bench-%: $(VENV)/.installed
+	$(BIN)/python pipelines/bench/$*.py
 
 # The pictures of the README; needs Chromium.
 gallery: $(VENV)/.installed

@@ -16,6 +16,7 @@ from gdm_dask.ingestion import plan
 from gdm_dask.ingestion.assemble import Slices, assemble_dense, assemble_sparse, feature_counts, find_slices
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.partition import Partition
+from gdm_dask.ingestion.runs import Run
 from gdm_dask.ingestion.workspace import Workspace, finished_block, save_block
 from gdm_dask.progress import report
 from gdm_dask.store import layout
@@ -40,9 +41,12 @@ class BlockTask:
 
 @dataclass(frozen=True)
 class MergeCommon:
-    """What all block tasks need."""
+    """What all block tasks need, and no more: it travels with each of them."""
 
-    parts: Partition
+    runs: list[Run]
+    first_samples: list[int]
+    n_samples: int
+    value_type: str
     codec: str
     store: Folder
     entries: Path
@@ -58,7 +62,11 @@ def make_blocks(
     at_once = plan.merge_workers(
         memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest
     )  # fmt: skip
-    task = partial(block_task, common=MergeCommon(parts, options.codec, workspace.store, workspace.entries))
+    common = MergeCommon(
+        parts.runs, parts.first_samples, parts.n_samples, parts.value_type, options.codec, workspace.store,
+        workspace.entries,
+    )  # fmt: skip
+    task = partial(block_task, common=common)
     with report("merge", sum(task.nbytes for task in tasks)) as progress:
 
         def on_done(result: tuple[layout.BlockEntry, bool, int]) -> None:
@@ -109,20 +117,19 @@ def _plan_blocks(
 
 def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry, bool, int]:
     """Make one block, or keep it where an earlier attempt has; returns (manifest entry, whether kept, bytes)."""
-    parts = common.parts
     entry = finished_block(common.entries, task.number)
     if entry is not None:
         try:
-            layout.check_block(common.store, task.number, entry, parts.n_samples)
+            layout.check_block(common.store, task.number, entry, common.n_samples)
             return entry, True, task.nbytes
         except DamagedStore as error:
             logger.warning("making block %d anew: %s", task.number, error)
     if task.counts is not None and task.slices is not None:
         block = assemble_sparse(
-            parts.runs, task.slices, parts.first_samples, parts.n_samples, task.start, task.counts, parts.value_type
+            common.runs, task.slices, common.first_samples, common.n_samples, task.start, task.counts, common.value_type
         )
     else:
-        block = assemble_dense(parts.runs, parts.n_samples, task.start, task.stop, parts.value_type)
+        block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)
     entry = layout.write_block(common.store, task.number, block, common.codec, task.names)
     save_block(common.entries, task.number, entry)
     return entry, False, task.nbytes

@@ -20,8 +20,8 @@ PARSE_FACTOR = 13
 CHUNKS_BYTES = 24 << 20
 
 MIN_RUN_BYTES = 256 << 10
-#: Runs are small enough that their arrays stay in the allocator's hands and near the caches,
-RUN_BYTES = 16 << 20
+#: Runs are small enough that the allocator keeps their arrays, whose memory is then not fresh every time,
+RUN_BYTES = 32 << 20
 #: but a large source is not cut into more runs than this: each block is put together from a slice of every run.
 MAX_RUNS = 512
 
@@ -35,7 +35,7 @@ def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: 
     Examples
     --------
     >>> run_bytes(6 << 30, n_workers=2, processes=False, source_bytes=10**9) >> 20
-    16
+    32
     >>> run_bytes(6 << 30, n_workers=2, processes=False, source_bytes=24 * 10**9) >> 20
     44
     """

@@ -64,21 +64,21 @@ def sort_by_feature(
     low_bits = max(1, largest.bit_length() - TOP_BITS)
     n_passes = -(-low_bits // DIGIT_BITS)
     width = -(-low_bits // n_passes)
-    shift = n_passes * width
     payload = np.zeros(0, np.uint8) if values is None else values
-    keys, other_keys = (work_space(f"keys {k}", length, np.uint64) for k in (0, 1))
-    moved, other_moved = (work_space(f"values {k}", len(payload), payload.dtype) for k in (0, 1))
-    ends = np.zeros((largest >> shift) + 2, np.uint64)
-    _deal(features, samples, payload, shift, ends, keys, moved)
-    counts = np.empty(1 << width, np.uint64)
-    _sort_buckets(ends[:-1], keys, moved, n_passes, width, counts, other_keys, other_moved)
-    if n_passes % 2:
-        keys, moved, other_keys = other_keys, other_moved, keys
+    n_pairs = 1 if n_passes == 1 else 2
+    keys, other_keys = (work_space(f"keys {k}", length if k < n_pairs else 0, np.uint64) for k in (0, 1))
+    moved, other_moved, out_values = (
+        work_space(f"values {k}", len(payload) if k in (0, 2) or n_pairs == 2 else 0, payload.dtype) for k in (0, 1, 2)
+    )
+    ends = np.zeros((largest >> n_passes * width) + 2, np.uint64)
+    _deal(features, samples, payload, n_passes * width, ends, keys, moved)
     unique = work_space("features", length, np.uint32)
     pointers = work_space("pointers", length + 1, np.uint32)
-    samples = other_keys.view(np.uint32)[:length]
-    n_unique = _split(keys, unique, pointers, samples)
-    return unique[:n_unique], pointers[: n_unique + 1], samples, None if values is None else moved
+    out_samples = work_space("samples", length, np.uint32)
+    n_unique = _sort_buckets(
+        ends[:-1], keys, moved, other_keys, other_moved, n_passes, width, unique, pointers, out_samples, out_values
+    )
+    return unique[:n_unique], pointers[: n_unique + 1], out_samples, None if values is None else out_values
 
 
 @njit(cache=True, nogil=True)
@@ -101,16 +101,20 @@ def _deal(features, samples, values, shift, ends, out_keys, out_values):
 
 
 @njit(cache=True, nogil=True)
-def _sort_buckets(ends, keys, values, n_passes, width, counts, other_keys, other_values):
-    """Sort each bucket by feature; the result is in `keys` if the passes are even in number, else in the others."""
-    begin = _0
+def _sort_buckets(
+    ends, keys, values, other_keys, other_values, n_passes, width, unique, pointers, out_samples, out_values
+):
+    """Sort each bucket by feature and take its keys apart; returns how many distinct features there are."""
+    counts = np.empty(1 << width, np.uint64)
+    n_unique = begin = _0
     for end in ends:
         if end - begin <= SHORT:
             _insertion_sort(keys, values, begin, end)
-            if n_passes % 2:
-                other_keys[begin:end] = keys[begin:end]
-                if len(values):
-                    other_values[begin:end] = values[begin:end]
+            n_unique = _split(keys, values, begin, end, unique, pointers, n_unique, out_samples, out_values)
+        elif n_passes == 1:
+            n_unique = _count_sort(
+                keys, values, begin, end, counts, unique, pointers, n_unique, out_samples, out_values
+            )  # fmt: skip
         else:
             for number in range(n_passes):
                 low = np.uint64(32 + number * width)
@@ -118,7 +122,42 @@ def _sort_buckets(ends, keys, values, n_passes, width, counts, other_keys, other
                     _radix_pass(other_keys, other_values, begin, end, low, counts, keys, values)
                 else:
                     _radix_pass(keys, values, begin, end, low, counts, other_keys, other_values)
+            if n_passes % 2:
+                keys[begin:end] = other_keys[begin:end]
+                if len(values):
+                    values[begin:end] = other_values[begin:end]
+            n_unique = _split(keys, values, begin, end, unique, pointers, n_unique, out_samples, out_values)
         begin = end
+    pointers[n_unique] = len(keys)
+    return n_unique
+
+
+@njit(cache=True, nogil=True)
+def _count_sort(keys, values, begin, end, counts, unique, pointers, n_unique, out_samples, out_values):
+    """Sort a bucket whose features differ in one digit only: each goes straight to its place."""
+    mask = np.uint64(len(counts) - 1)
+    counts[:] = _0
+    for position in range(begin, end):
+        counts[keys[position] >> _32 & mask] += _1
+    place, first = begin, keys[begin] >> _32 & ~mask
+    for digit in range(np.uint64(len(counts))):
+        count = counts[digit]
+        if count:
+            unique[n_unique] = first | digit
+            pointers[n_unique] = place
+            n_unique += _1
+            counts[digit] = place
+            place += count
+    has_values = len(values) > 0
+    for position in range(begin, end):
+        key = keys[position]
+        digit = key >> _32 & mask
+        place = counts[digit]
+        counts[digit] = place + _1
+        out_samples[place] = np.uint32(key)
+        if has_values:
+            out_values[place] = values[position]
+    return n_unique
 
 
 @njit(cache=True, nogil=True)
@@ -162,19 +201,18 @@ def _insertion_sort(keys, values, begin, end):
 
 
 @njit(cache=True, nogil=True)
-def _split(keys, unique, pointers, samples):
-    """Take sorted keys apart; returns how many distinct features there are."""
-    n_unique = _0
-    last = np.uint64(1 << 63)
-    for position in range(np.uint64(len(keys))):
+def _split(keys, values, begin, end, unique, pointers, n_unique, out_samples, out_values):
+    """Take the sorted keys of a bucket apart; returns how many distinct features there are so far."""
+    has_values = len(values) > 0
+    for position in range(begin, end):
         feature = keys[position] >> _32
-        if feature != last:
+        if position == begin or feature != keys[position - _1] >> _32:
             unique[n_unique] = feature
             pointers[n_unique] = position
             n_unique += _1
-            last = feature
-        samples[position] = np.uint32(keys[position])
-    pointers[n_unique] = len(keys)
+        out_samples[position] = np.uint32(keys[position])
+        if has_values:
+            out_values[position] = values[position]
     return n_unique
 
 

@@ -2,9 +2,9 @@
 
 The bytes are what the Zarr v3 codec chain ``bytes (little) -> blosc -> crc32c`` defines, so any Zarr reader can
 decode them. They are made here and not by zarr-python's pipeline because a pass over the data is bound by this step:
-decoding straight into the destination costs about half of the pipeline's time, encoding a third or less (``make
-bench`` prints both), and a checksum that is compared with the store's manifest also catches the chunks that a
-pipeline cannot: the missing one, which it reads as zeros, and the swapped one, whose own checksum is right.
+decoding straight into the destination costs about half of the pipeline's time (``make bench-codecs`` prints both). And
+a checksum that is compared with the store's manifest also catches the chunks that a pipeline cannot: the missing one,
+which it reads as zeros, and the swapped one, whose own checksum is right.
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""Ingest of a large svmlight text, whole, against scikit-learn merely loading it.
+
+Run it with ``make bench-ingest``; ``--gigabytes`` sets the size. The text is generated here: lines with some 750
+features each out of a million, more frequent ones first, and values of six decimals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from measure import machine, measure
+from numba import njit
+
+N_FEATURES = 1_000_000
+PIECE = 64 << 20
+
+GDM = [sys.executable, "-c", "from gdm_dask.cli.main import run; run()", "-q"]
+LOAD = """
+import sys, time
+from sklearn.datasets import load_svmlight_file
+began = time.perf_counter()
+matrix, labels = load_svmlight_file(sys.argv[1])
+print(time.perf_counter() - began, matrix.nnz)
+"""
+
+
+@njit
+def write_number(number, digits, out, place):
+    """Write a number with at least `digits` digits; returns the place behind it."""
+    width, power = 1, 10
+    while width < digits or number >= power:
+        width, power = width + 1, power * 10
+    for position in range(place + width - 1, place - 1, -1):
+        out[position] = 48 + number % 10
+        number //= 10
+    return place + width
+
+
+@njit
+def next_random(state):
+    """The next state of a small generator of random numbers (xorshift), of 32 bits."""
+    state ^= (state << 13) & 0xFFFFFFFF
+    state ^= state >> 17
+    return state ^ ((state << 5) & 0xFFFFFFFF)
+
+
+@njit
+def write_lines(state, out):
+    """Fill the buffer with whole lines; returns how much of it is filled, and the state to go on with."""
+    place = 0
+    while place < len(out) - 50_000:
+        state = next_random(state)
+        out[place] = 45 if state & 1 else 43
+        out[place + 1] = 49
+        place += 2
+        feature = 1
+        while feature <= N_FEATURES:
+            state = next_random(state)
+            out[place] = 32
+            place = write_number(feature, 1, out, place + 1)
+            out[place], out[place + 1], out[place + 2] = 58, 48, 46
+            place = write_number(state % 1_000_000, 6, out, place + 3)
+            feature += 1 + (feature * (state >> 22)) // 27_000
+        out[place] = 10
+        place += 1
+    return place, state
+
+
+def generate(path: Path, n_bytes: int) -> None:
+    """Write about `n_bytes` of text."""
+    buffer, state, written = np.empty(PIECE, np.uint8), 88172645, 0
+    with open(path, "wb") as file:
+        while written < n_bytes:
+            filled, state = write_lines(state, buffer[: max(n_bytes - written, 100_000)])
+            written += file.write(buffer[:filled].data)
+
+
+def main() -> None:
+    """Print both figures and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--least-ratio", type=float, default=0.0, help="fail where the ratio is below this")
+    arguments = parser.parse_args()
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        text, store = Path(folder) / "x.svm", Path(folder) / "store.zarr"
+        generate(text, int(arguments.gigabytes * 1e9))
+        size = text.stat().st_size
+        few = Path(folder) / "few.svm"
+        few.write_text("1 1:0.5\n-1 2:0.25\n")
+        began = time.perf_counter()
+        measure([*GDM, "ingest", str(few), str(Path(folder) / "few.zarr")])
+        print(f"gdm ingest of two lines (compiles its kernels if it is new): {time.perf_counter() - began:.1f} s")
+        ours = measure([*GDM, "ingest", str(text), str(store)])
+        print(f"gdm ingest of {size / 1e9:.2f} GB, whole: {ours}, {size / ours.seconds / 1e6:.0f} MB/s")
+        checked = measure([*GDM, "verify", str(store)])
+        print(f"gdm verify: {checked}")
+        theirs = measure([sys.executable, "-c", LOAD, str(text)])
+        seconds, nnz = theirs.output.split()
+        print(
+            f"sklearn.datasets.load_svmlight_file: {float(seconds):.2f} s, {size / float(seconds) / 1e6:.0f} MB/s, "
+            f"peak memory {theirs.peak_bytes / 1e6:.0f} MB, {int(nnz):,} nonzeros"
+        )
+        ratio = float(seconds) / ours.seconds
+        print(f"ratio: {ratio:.1f} times faster")
+        if ratio < arguments.least_ratio:
+            raise SystemExit(f"the ratio is below {arguments.least_ratio}")
+
+
+if __name__ == "__main__":
+    main()

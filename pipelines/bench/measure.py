@@ -1,0 +1,54 @@
+"""Time, processor time and peak memory of a command with all of its children, and how quiet the machine is."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import time
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a command took."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    output: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds:.2f} s ({self.cpu_seconds:.1f} s of processor), peak memory {self.peak_bytes / 1e6:.0f} MB"
+        )
+
+
+def measure(command: list[str]) -> Measured:
+    """Run a command to its end; memory is the sum over its processes, looked at every 10 ms."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began, peak = time.perf_counter(), 0
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    tree = psutil.Process(process.pid)
+    while process.poll() is None:
+        try:
+            peak = max(peak, sum(one.memory_info().rss for one in (tree, *tree.children(recursive=True))))
+        except psutil.NoSuchProcess:
+            continue
+        time.sleep(0.01)
+    seconds = time.perf_counter() - began
+    output, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed with code {process.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Measured(seconds, cpu, peak, output)
+
+
+def machine() -> str:
+    """One line about the machine; figures from a busy one are not to be trusted."""
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    busy = "" if load < 0.5 else f"; BUSY (load {load:.1f}): repeat on a quiet machine"
+    return f"{cores} cores, {psutil.virtual_memory().total / 1e9:.0f} GB of memory{busy}"
