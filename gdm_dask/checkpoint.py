@@ -21,7 +21,8 @@ FORMAT_VERSION = 1
 
 _ARRAYS = ("affiliated", "alpha", "mu", "weights", "scores", "certificate")
 _DOCUMENT = {
-    "job": dict, "cuts": list, "supports": list, "pool": list, "lower_bounds": list, "upper_bounds": list, "iterations": list,
+    "job": dict, "cuts": list, "supports": list, "pool": list, "lower_bounds": list, "upper_bounds": list,
+    "iterations": list,
 }  # fmt: skip
 
 

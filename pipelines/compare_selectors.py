@@ -112,7 +112,9 @@ def l1_path(problem: Problem) -> list[np.ndarray]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             weights = np.abs(
-                LinearSVC(penalty="l1", dual=False, C=C, max_iter=300, tol=1e-3).fit(X, problem.y).coef_[0]
+                LinearSVC(penalty="l1", dual=False, C=C, max_iter=300, tol=1e-3, random_state=0)
+                .fit(X, problem.y)
+                .coef_[0]
             )
         order = np.argsort(-weights, kind="stable")
         ranked.append(order[weights[order] > 0])
