@@ -55,10 +55,11 @@ class BlockCache:
     def put(self, key: tuple[str, int], block: Block, pass_id: str, limit: int) -> None:
         """Hold a block if it fits below `limit` bytes, once blocks that are no longer used have made room."""
         with self._lock:
+            self._begin(key[0], pass_id)
             if key in self._held:
                 return
             if self._nbytes + block.nbytes > limit:
-                recent = self._passes.get(key[0], [])
+                recent = self._passes[key[0]]
                 for other, held in list(self._held.items()):
                     if other[0] != key[0] or held.last_pass not in recent:
                         self._drop(other)

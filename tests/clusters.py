@@ -18,6 +18,8 @@ import scipy.sparse as sp
 PATIENCE = 120.0
 PRELOAD = Path(__file__).with_name("fault_preload.py")
 FOREVER = 10**6
+#: The scheduler and the workers find the tests' own functions as well.
+PATH = os.pathsep.join(filter(None, [str(PRELOAD.parent), os.environ.get("PYTHONPATH", "")]))
 
 
 def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
@@ -107,7 +109,7 @@ class Cluster:
             *(prefix or []), sys.executable, "-m", "dask", "scheduler", "--host", self.host, "--port", port,
             "--no-dashboard", "--no-show", *self.options,
         ]  # fmt: skip
-        return Started(command, self.folder / "scheduler.log", {"PYTHONPATH": str(PRELOAD.parent)})
+        return Started(command, self.folder / "scheduler.log", {"PYTHONPATH": PATH})
 
     def restart_scheduler(self) -> None:
         """A new scheduler in place of one that was killed, under the same address."""
@@ -124,7 +126,7 @@ class Cluster:
             "--nthreads", str(nthreads), "--no-dashboard", "--memory-limit", memory_limit, "--nanny" if nanny else
             "--no-nanny", "--preload", str(PRELOAD), "--local-directory", str(self.folder), *self.options, *options,
         ]  # fmt: skip
-        env = {"GDM_TEST_FAULTS": str(self.faults), "PYTHONPATH": str(PRELOAD.parent), **(env or {})}
+        env = {"GDM_TEST_FAULTS": str(self.faults), "PYTHONPATH": PATH, **(env or {})}
         worker = Started(command, self.folder / f"worker-{len(self.workers)}.log", env)
         self.workers.append(worker)
         return worker

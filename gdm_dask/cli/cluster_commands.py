@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.main import app, out
+from gdm_dask.cli.markup import escape, plain
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Id that gdm submit printed.")]
 
@@ -92,7 +92,7 @@ def logs(
 
     with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
         for stamp, line in job_log(client, job):
-            typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))} {line}")
+            typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))} {plain(line)}")
 
 
 @app.command()

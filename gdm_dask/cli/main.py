@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 import gdm_dask
 from gdm_dask.cli.logs import LogFormat, set_up_logging
+from gdm_dask.cli.markup import escape
 from gdm_dask.errors import BadInput, GdmError
 
 app = typer.Typer(

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 import gdm_dask
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.live import live_cuts
 from gdm_dask.cli.main import app, out
+from gdm_dask.cli.markup import escape, plain
 from gdm_dask.errors import BadInput
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ def groups(
 
 
 def _cell(value: Any) -> str:
-    """A value in TSV: no tab or line break may come from a name."""
-    return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    """A value in TSV: no tab, line break or other control character may come from a name."""
+    return plain(str(value).replace("\\", "\\\\").replace("\n", "\\n"))
 
 
 def _print_groups(machine: GroupDiscoveryMachine, members: int) -> None:

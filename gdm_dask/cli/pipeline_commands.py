@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.main import app, out
+from gdm_dask.cli.markup import escape
 from gdm_dask.cli.model_commands import show
 
 if TYPE_CHECKING:

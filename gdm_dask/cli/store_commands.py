@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from gdm_dask.cli.main import app, existing, out
+from gdm_dask.cli.markup import escape
 from gdm_dask.errors import BadInput
 from gdm_dask.resources import format_bytes
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from gdm_dask.cli.main import app, out
+from gdm_dask.cli.markup import escape
 
 
 @app.command()

@@ -6,6 +6,7 @@ every task gives the same answer wherever it runs, the result of a pass does not
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,14 @@ def open_client(scheduler: str, security: Any = None) -> distributed.Client:
     try:
         return distributed.Client(**options)
     except (OSError, TimeoutError, RuntimeError, ValueError, TypeError) as error:
-        raise EngineError(
-            f"no Dask scheduler answers at {scheduler}: {error}. Start one with 'dask scheduler', and check the "
-            "address and the certificates."
-        ) from error
+        reason = str(error)
+    # The client that could not connect is closed as it is collected. Now, and not in the thread of a next one's loop,
+    # where both would wait for each other.
+    gc.collect()
+    raise EngineError(
+        f"no Dask scheduler answers at {scheduler}: {reason}. Start one with 'dask scheduler', and check the address "
+        "and the certificates."
+    )
 
 
 def connect(scheduler: str, n_workers: int) -> ClusterBackend:

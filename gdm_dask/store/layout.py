@@ -38,6 +38,9 @@ ROOT = "zarr.json"
 #: All that can lie in a store's folder.
 ROOT_NAMES = frozenset({ROOT, "labels", "sample_ids", "blocks"})
 
+ROOT_ARRAYS = frozenset({"labels", "sample_ids/offsets", "sample_ids/text"})
+BLOCK_ARRAYS = frozenset({"values", "means", "norms", "indptr", "indices", "counts", "names/offsets", "names/text"})
+
 #: Decoded bytes of a block: a quarter of a second of work or less, and a small part of any worker's memory.
 BLOCK_BYTES = 64 << 20
 
@@ -125,7 +128,18 @@ def read_manifest(folder: Folder) -> Manifest:
     body["shape"] = tuple(body["shape"])
     body["blocks"] = [BlockEntry.from_json(entry) for entry in body["blocks"]]
     body["arrays"] = {name: ArrayEntry(**entry) for name, entry in body["arrays"].items()}
-    return Manifest(**body)
+    manifest = Manifest(**body)
+    _check_names(folder, manifest)
+    return manifest
+
+
+def _check_names(folder: Folder, manifest: Manifest) -> None:
+    """Names of arrays become paths: only those that are written here may be read."""
+    unknown = set(manifest.arrays) - ROOT_ARRAYS
+    for entry in manifest.blocks:
+        unknown |= set(entry.arrays) - BLOCK_ARRAYS
+    if unknown:
+        raise DamagedStore(f"{folder.url}: the manifest names unknown arrays: {sorted(unknown)}. Ingest again.")
 
 
 def block_path(number: int) -> str:
