@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -54,16 +56,18 @@ def as_classifier(machine: GroupDiscoveryMachine) -> Any:
     return found
 
 
-def _chosen(scheduler: Any) -> Any:
-    """Dask's own setting for a scheduler by its name; an address is a Client's."""
-    from contextlib import nullcontext
-
+@contextmanager
+def _chosen(scheduler: Any) -> Iterator[None]:
+    """Dask's own setting for a scheduler: its name, or a client of a running one."""
     import dask
 
-    if scheduler in ("synchronous", "threads", "processes"):
-        return dask.config.set(scheduler=scheduler)
-    if scheduler is None or scheduler == "local":
-        return nullcontext()
-    from gdm_dask.engine.cluster import open_client
+    if scheduler in (None, "local"):
+        yield
+    elif scheduler in ("synchronous", "threads", "processes"):
+        with dask.config.set(scheduler=scheduler):
+            yield
+    else:
+        from gdm_dask.engine.cluster import open_client
 
-    return open_client(scheduler, None)
+        with open_client(scheduler) as client, dask.config.set(scheduler=client):
+            yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -207,7 +208,7 @@ def _fit(context: Context, key: str) -> dict[str, Any]:
     """Fit in a folder of this key, so that a fit that was interrupted is found again."""
     run = f"runs/{key[:12]}"
     store = open_store(context.store_path("train"))
-    parameters = dict(context.pipeline.table("fit"))
+    parameters = {"scheduler": os.environ.get("GDM_SCHEDULER"), **context.pipeline.table("fit")}
     grid = parameters.pop("tune", None)
     if grid is not None:
         parameters |= tune(store, parameters, grid, context.folder / run / "tuning.json")
@@ -248,7 +249,7 @@ def _evaluate(context: Context, key: str) -> dict[str, Any]:
     machine = GroupDiscoveryMachine.load(context.run())
     settings, part = context.pipeline.table("evaluate"), context.test_part
     assert part is not None
-    scheduler = context.pipeline.table("fit").get("scheduler")
+    scheduler = context.pipeline.table("fit").get("scheduler", os.environ.get("GDM_SCHEDULER"))
     facts = evaluate_store(machine, open_store(context.store_path(part)), settings.get("distributed", False), scheduler)
     facts = {"on": part, **facts}
     write_whole(context.run() / "evaluation.json", json.dumps(facts, indent=1).encode())
