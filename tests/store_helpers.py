@@ -49,7 +49,7 @@ def run_gdm(*arguments, **options):
 
 
 _FORK_COMMANDS = """
-import json, os, sys, tempfile
+import json, os, sys, tempfile, traceback
 from gdm_dask.cli.main import run
 from gdm_dask.ingestion import ingest
 
@@ -61,11 +61,17 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         sys.argv = ["gdm", *json.loads(line)]
+        code = 1
         try:
             run()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
-            os._exit(0)
+            os._exit(code)
     print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -76,9 +82,8 @@ class CommandForks:
 
     def __init__(self):
         self._mother = subprocess.Popen(
-            [sys.executable, "-c", _FORK_COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", _FORK_COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def start(self, *arguments):
         """Start ``gdm -q ...`` in a fork; returns its process id."""

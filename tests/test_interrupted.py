@@ -79,13 +79,15 @@ def ingest_with_kills(forks, chance, source, store):
     kept = {}
     for n_kills in itertools.count():
         kill_after(forks.start("ingest", source, store, *FLAGS), partial, chance.randint(0, 8), chance)
-        if forks.wait() == 0:
+        code = forks.wait()
+        if code == 0:
             return n_kills
+        assert code == -signal.SIGKILL
         now = finished(partial)
         if not store.exists():
             assert {path: now.get(path) for path in kept} == kept, "finished work was done again"
         kept = now
-    return None
+    raise AssertionError("never")
 
 
 def test_killed_at_random_moments(tmp_path, source):
