@@ -127,6 +127,10 @@ def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_one_of_several_checksums_is_enough(server, tmp_path):
+    assert fetch(server, tmp_path, sha256=["0" * 64, SHA256]).sha256 == SHA256
+
+
 def test_a_file_that_was_changed_on_disk_is_not_used(server, tmp_path):
     fetch(server, tmp_path).path.write_bytes(b"something else")
     with pytest.raises(BadInput, match="Remove the file to fetch it again"):

@@ -58,7 +58,7 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
     known : dict
         Checksums of earlier runs, with size and time of the files: those are not read again. Updated.
     """
-    expected = settings.get("sha256")
+    expected = _expected(settings)
     found = locate(settings)
     if found is None and "url" in settings:
         found = downloads / file_name(name, settings)
@@ -67,12 +67,25 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
     if found is None:
         raise BadInput(_by_hand(name, settings))
     acquired = Acquired(found, content_hash(found, known))
-    if expected not in (None, ON_FIRST_USE, acquired.sha256):
+    if not _is_right(acquired.sha256, expected):
         raise BadInput(
-            f"acquire.{name}: {found} has the SHA-256 {acquired.sha256}, but the pipeline expects {expected}. "
+            f"acquire.{name}: {found} has the SHA-256 {acquired.sha256}, but the pipeline expects {_either(expected)}. "
             "Remove the file to fetch it again, or correct the pipeline if the new content is right."
         )
     return acquired
+
+
+def _expected(settings: Mapping[str, Any]) -> list[str]:
+    given = settings.get("sha256", [])
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _is_right(found: str, expected: list[str]) -> bool:
+    return not expected or ON_FIRST_USE in expected or found in expected
+
+
+def _either(expected: list[str]) -> str:
+    return " or ".join(expected)
 
 
 def is_ready(name: str, settings: Mapping[str, Any], downloads: Path) -> bool:
@@ -141,7 +154,7 @@ def content_hash(path: Path, known: dict[str, Any]) -> str:
     return digest_hex
 
 
-def download(url: str, target: Path, expected: str | None) -> None:
+def download(url: str, target: Path, expected: list[str]) -> None:
     """Fetch a file to `target`, going on with what an earlier attempt left; refuse it if its checksum is wrong."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.part")
@@ -168,14 +181,16 @@ def download(url: str, target: Path, expected: str | None) -> None:
     _accept(url, partial, state, target, expected)
 
 
-def _accept(url: str, partial: Path, state: Path, target: Path, expected: str | None) -> None:
+def _accept(url: str, partial: Path, state: Path, target: Path, expected: list[str]) -> None:
     with partial.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if expected not in (None, ON_FIRST_USE, found):
+    if not _is_right(found, expected):
         partial.unlink()
         state.unlink(missing_ok=True)
-        raise BadInput(f"{url}: the SHA-256 is {found}, but {expected} was expected. The file was thrown away.")
-    if expected == ON_FIRST_USE:
+        raise BadInput(
+            f"{url}: the SHA-256 is {found}, but {_either(expected)} was expected. The file was thrown away."
+        )
+    if ON_FIRST_USE in expected:
         logger.warning("%s: nobody publishes a checksum; write sha256 = %r into the pipeline", url, found)
     os.replace(partial, target)
     state.unlink(missing_ok=True)

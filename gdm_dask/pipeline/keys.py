@@ -80,7 +80,7 @@ ACQUIRE = Table(
     {
         "path": _TEXT,  # a file or folder; a relative one is looked for in GDM_DATA, then in the working folder
         "url": Key(str, pattern="https?://.+"),
-        "sha256": Key(str, pattern="[0-9a-f]{64}|on first use"),
+        "sha256": Key(str, several=True, pattern="[0-9a-f]{64}|on first use"),  # or one of several
         "page": _TEXT,  # where a person finds it
         "note": _TEXT,  # what else to say to someone who has to fetch it
     }
