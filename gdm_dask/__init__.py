@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gdm_dask.correlation import feature_correlations, redundancy_rate
     from gdm_dask.estimator import GroupDiscoveryMachine
     from gdm_dask.importance import group_importance
+    from gdm_dask.information import information_gain, symmetrical_uncertainty
     from gdm_dask.ingestion import ingest
     from gdm_dask.stability import stability_selection
     from gdm_dask.store import FeatureStore, open_store
@@ -21,11 +22,13 @@ _HOMES = {
     "FeatureStore": "gdm_dask.store",
     "GroupDiscoveryMachine": "gdm_dask.estimator",
     "feature_correlations": "gdm_dask.correlation",
+    "information_gain": "gdm_dask.information",
     "ingest": "gdm_dask.ingestion",
     "open_store": "gdm_dask.store",
     "group_importance": "gdm_dask.importance",
     "redundancy_rate": "gdm_dask.correlation",
     "stability_selection": "gdm_dask.stability",
+    "symmetrical_uncertainty": "gdm_dask.information",
 }
 
 __all__ = [
@@ -34,10 +37,12 @@ __all__ = [
     "__version__",
     "feature_correlations",
     "group_importance",
+    "information_gain",
     "ingest",
     "open_store",
     "redundancy_rate",
     "stability_selection",
+    "symmetrical_uncertainty",
 ]
 
 
