@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench gallery soak clean
+.PHONY: demo test lint bench gallery soak paper paper-quick clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,10 @@ bench: $(BENCHMARKS)
 bench-%: $(VENV)/.installed
 	$(BIN)/python pipelines/bench/$*.py
 
+# Faults drawn by a seed strike fits on real Dask processes: minutes. GDM_CHAOS_SEED=... for others.
+chaos: $(VENV)/.installed
+	GDM_CHAOS_FITS=20 $(BIN)/python -m pytest -s tests/test_chaos.py
+
 # The pictures of the README; needs Chromium.
 gallery: $(VENV)/.installed
 	$(BIN)/python tests/gallery.py
@@ -37,6 +41,13 @@ gallery: $(VENV)/.installed
 # 50 scheduled runs over a changing source, some killed, some overlapping: minutes.
 soak: $(VENV)/.installed
 	$(BIN)/python tests/soak.py --runs 50
+
+# The paper's comparison on a small set (seconds), and whole (hours; goes on where it stopped; data below GDM_DATA).
+paper-quick: $(VENV)/.installed
+	$(BIN)/python -m pipelines.paper quick
+
+paper: $(VENV)/.installed
+	$(BIN)/python -m pipelines.paper run
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
