@@ -105,9 +105,8 @@ def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray])
     if "affiliations.support" in arrays:
         table = pd.DataFrame({name: arrays[f"affiliations.{name}"] for name in _TABLE})
         machine.affiliations_ = table
-        members = table.groupby("support", sort=False)["feature"]
-        found = {int(support): np.sort(features.to_numpy()) for support, features in members}
-        machine.groups_ = {int(support): found[int(support)] for support in machine.support_features_}
+        support, feature = arrays["affiliations.support"], arrays["affiliations.feature"]
+        machine.groups_ = {int(k): np.sort(feature[support == k]) for k in machine.support_features_}
     if "profile.class_counts" in arrays:  # models of the first version have none
         machine.profile_ = Profile(**{name: arrays[f"profile.{name}"] for name in Profile.names()})
     machine.names_ = {}
