@@ -315,7 +315,8 @@ def test_the_batch_script_runs_a_pipeline_with_a_cluster(tmp_path):
     for program in binaries.iterdir():
         program.chmod(0o755)
     text = (ROOT / "pipelines/synthetic.toml").read_text().replace("scale = 1.0", "scale = 0.03")
-    (tmp_path / "synthetic.toml").write_text(text.replace("n_features_to_select = 100", "n_features_to_select = 3"))
+    text = text.replace("n_features_to_select = 100", "n_features_to_select = 3")
+    (tmp_path / "synthetic.toml").write_text(f"{text}\n[evaluate]\ndistributed = true\n")
     environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", "GDM_RUNS": str(tmp_path / "runs")}
     done = subprocess.run(
         ["bash", DEPLOY / "slurm/gdm.sbatch", "synthetic.toml"],

@@ -37,11 +37,10 @@ class TableFormat(StrEnum):
 
 
 def show(facts: list[tuple[str, str]]) -> None:
-    """Print names and values below each other."""
-    table = Table(show_header=False, box=None, pad_edge=False)
+    """Print names and values below each other, a line for each however long: a log must not break paths."""
+    width = max(len(name) for name, _ in facts)
     for name, value in facts:
-        table.add_row(f"[bold]{name}[/]", escape(value))
-    out.print(table, soft_wrap=True)
+        out.print(f"[bold]{name:<{width}}[/]  {escape(value)}", highlight=False, soft_wrap=True)
 
 
 @app.command()
