@@ -1,0 +1,116 @@
+"""Run the paper's comparison.
+
+    python -m pipelines.paper quick                                   (seconds: a small set, all methods)
+    GDM_DATA=/data/sets python -m pipelines.paper run                 (hours: everything)
+    GDM_DATA=/data/sets python -m pipelines.paper run --data mnist --methods gdm fgm --sizes 50 100
+
+Each cell (a method on a data set) leaves a file in the folder of results, and a run that was stopped goes on from
+there. `results.parquet` in the same folder has all of them as one table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gdm_dask.errors import BadInput
+
+from . import registry
+from .cell import Cell
+from .criteria import SIZES
+from .grid import plan, run
+from .table import DONE, collect, summary
+
+QUICK = "quick"
+#: Cells run side by side, so each of them has one thread.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry of the command line."""
+    options = parse(arguments)
+    quick = options.command == QUICK
+    try:
+        datasets = [QUICK] if quick else available(options.data)
+        methods = options.methods or registry.method_names()
+        cells = list(plan(datasets, methods, options.sizes, options.seeds, options.samples))
+    except BadInput as error:
+        sys.exit(str(error))
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    work(cells, options)
+    table = collect(cells, options.results / "cells")
+    table.to_parquet(options.results / "results.parquet", index=False)
+    show(table)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        "python -m pipelines.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, sizes, seeds, limit in ((QUICK, (6, 12), 1, 60.0), ("run", SIZES, 5, 3600.0)):
+        command = commands.add_parser(name)
+        command.add_argument("--methods", nargs="+", help="names of files in methods/; all by default")
+        command.add_argument("--sizes", nargs="+", type=int, default=sizes, help="numbers of features")
+        command.add_argument("--seeds", type=int, default=seeds, help="sets or splits, where the data is random")
+        command.add_argument("--samples", type=int, help="train on so many samples only, drawn at random")
+        command.add_argument("--results", type=Path, default=Path("runs") / f"paper-{name}", help="folder of results")
+        command.add_argument("--jobs", type=int, default=1 if name == QUICK else max(1, (os.cpu_count() or 2) // 2))
+        command.add_argument("--time-limit", type=float, default=limit, help="seconds for a cell")
+        command.add_argument("--memory-limit", type=float, default=8.0, help="GB of address space for a cell")
+        command.add_argument("--retry", action="store_true", help="run cells again that failed or ran out of time")
+        if name == "run":
+            command.add_argument("--data", nargs="+", help="names of files in datasets/; all that are there by default")
+    return parser.parse_args(arguments)
+
+
+def available(wanted: Sequence[str] | None) -> list[str]:
+    """The data sets to run; without a wish, all whose files are there, and a line for each other."""
+    found = []
+    for name in wanted or [name for name in registry.dataset_names() if name != QUICK]:
+        try:
+            registry.dataset(name).load(0)
+        except BadInput as error:
+            if wanted:
+                raise
+            print(f"{name} is left out: {error}", file=sys.stderr)
+            continue
+        found.append(name)
+    return found
+
+
+def work(cells: Sequence[Cell], options: argparse.Namespace) -> None:
+    """Run the cells behind a progress bar; where there is no terminal, a line for each cell."""
+    console = Console(stderr=True)
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*bar, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("cells", total=len(cells))
+
+        def report(cell: Cell, status: str) -> None:
+            progress.update(task, advance=1, description=cell.name)
+            if not console.is_terminal or status not in DONE:
+                print(f"{cell.name}: {status}", file=sys.stderr, flush=True)
+
+        limit = int(options.memory_limit * 1e9)
+        run(cells, options.results / "cells", options.jobs, options.time_limit, limit, options.retry, report)
+
+
+def show(table: pd.DataFrame) -> None:
+    """Print the means, and what failed."""
+    columns = ["dataset", "size", "method", "runs", "n_features", "accuracy", "redundancy", "precision", "recall"]
+    with pd.option_context("display.width", 160, "display.max_rows", None, "display.max_columns", None):
+        print(summary(table)[[*columns, "seconds"]].round(4).to_string(index=False))
+    for (dataset, method, status), rows in table[~table["status"].isin(DONE)].groupby(["dataset", "method", "status"]):
+        print(f"{dataset}, {method}: {status} ({len(rows)} rows): {rows['message'].iloc[0]}")
+
+
+if __name__ == "__main__":
+    main()

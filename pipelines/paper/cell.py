@@ -1,0 +1,127 @@
+"""One cell of the comparison: a method on a data set, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import time
+import traceback
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import registry
+from .columns import varying
+from .criteria import MIN_ACCURACY, judge
+from .problem import Problem
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is run: one selection; nested methods serve all numbers of features with it."""
+
+    dataset: str
+    seed: int
+    method: str
+    sizes: tuple[int, ...]
+    samples: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its file, without the ending."""
+        sizes = f"k{self.sizes[0]}" if len(self.sizes) == 1 else f"k{self.sizes[0]}-{self.sizes[-1]}x{len(self.sizes)}"
+        part = "" if self.samples is None else f"-n{self.samples}"
+        return f"{self.dataset}{part}-s{self.seed}-{self.method}-{sizes}"
+
+
+def run_cell(cell: Cell, path: Path, memory_limit: int | None = None) -> None:
+    """Run a cell and write its file; a method that fails leaves a file that says so."""
+    if memory_limit is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
+    try:
+        rows = measure(cell)
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        rows = failed(cell, "failed", f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})")
+    write_cell(cell, rows, path)
+
+
+def measure(cell: Cell) -> list[dict[str, Any]]:
+    """Select and judge, one row for each number of features."""
+    method = registry.method(cell.method)
+    problem = registry.dataset(cell.dataset).load(cell.seed).sample(cell.samples, cell.seed)
+    if method.NEEDS_TRUTH and not problem.groups:
+        return failed(cell, "not applicable", "the true groups of this data are not known")
+    _warm_up(method)
+    reset_peak_memory()
+    clock = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        features = select(method, problem, max(cell.sizes))
+    spent = {
+        "seconds": time.perf_counter() - clock,
+        "peak_memory": peak_memory(),
+        "message": "; ".join(sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})),
+    }
+    if len(features) == 0:
+        return failed(cell, "failed", "no feature was selected")
+    return [{**_row(problem, method.NESTED, features, size), **spent} for size in cell.sizes]
+
+
+def select(method: Any, problem: Problem, k: int) -> np.ndarray:
+    """Features of the problem that a method selects; it sees only those that are not constant."""
+    kept = varying(problem.X)
+    X = problem.X if len(kept) == problem.X.shape[1] else problem.X[:, kept]
+    truth = [np.flatnonzero(np.isin(kept, problem.redundant))] if method.NEEDS_TRUTH else []
+    return kept[method.select(X, problem.y, min(k, len(kept)), *truth)]
+
+
+def _row(problem: Problem, nested: bool, features: np.ndarray, size: int) -> dict[str, Any]:
+    taken = features[:size] if nested else features
+    found = judge(problem, taken)
+    status = "weak" if found["accuracy"] < MIN_ACCURACY else "ok"
+    if len(taken) < size:
+        status = "fewer"
+    return {"size": size, "status": status, **found, "features": [int(feature) for feature in taken]}
+
+
+def failed(cell: Cell, status: str, message: str) -> list[dict[str, Any]]:
+    """Rows of a cell without a result."""
+    return [{"size": size, "status": status, "message": message} for size in cell.sizes]
+
+
+def write_cell(cell: Cell, rows: list[dict[str, Any]], path: Path) -> None:
+    """Write the file of a cell, whole or not at all."""
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps({"cell": asdict(cell), "rows": rows}))
+    part.replace(path)
+
+
+def _warm_up(method: Any) -> None:
+    """Compiled code is loaded before the clock starts."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([-1, 1], 15)
+    X = rng.standard_normal((30, 4), np.float32)
+    X[:, 0] += y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        method.select(X, y, 2, *([np.zeros(0, np.int64)] if method.NEEDS_TRUTH else []))
+
+
+def reset_peak_memory() -> None:
+    """Let `peak_memory` count from now on, where Linux allows it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """Most bytes this process held, data included."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

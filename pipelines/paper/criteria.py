@@ -1,0 +1,43 @@
+"""How a selection is judged: test accuracy of a refitted linear SVM, redundancy rate, true groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.correlation import as_rows, block_redundancy_rate
+from gdm_dask.refit import refit
+from gdm_dask.synthetic import compare_groups
+
+from .problem import Problem
+
+#: Numbers of features in the paper.
+SIZES = tuple(range(10, 201, 10))
+#: The paper's least accuracy; a selection below it is marked as weak.
+MIN_ACCURACY = 0.5
+
+
+def judge(problem: Problem, features: np.ndarray) -> dict[str, Any]:
+    """All criteria but time and memory.
+
+    Returns
+    -------
+    dict
+        accuracy; redundancy, the paper's RED; precision, the features in a true group of all features, and recall, the
+        true groups with a selected feature of all true groups (None where the truth is not known).
+    """
+    rows = as_rows(problem.X[:, features])
+    coef, intercept = refit(rows, problem.y.astype(np.float64))
+    decision = np.asarray(problem.X_test[:, features] @ coef).ravel() + intercept
+    found: dict[str, Any] = {
+        "n_features": len(features),
+        "accuracy": float(np.mean((decision > 0) == (problem.y_test > 0))),
+        "redundancy": block_redundancy_rate(rows),
+        "precision": None,
+        "recall": None,
+    }
+    if problem.groups:
+        recovery = compare_groups({int(feature): features for feature in features}, problem.groups)
+        found |= {"precision": recovery.precision, "recall": recovery.n_found / recovery.n_planted}
+    return found

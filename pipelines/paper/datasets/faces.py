@@ -1,0 +1,17 @@
+"""ORL (Olivetti) faces, women against men: 400 images of 112 x 92 pixels. A quarter of each class is the test set."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..problem import Problem, data_file, split
+
+NAME = "ORL faces"
+RANDOM = True
+
+
+def load(seed: int) -> Problem:
+    """Reads orl/orl.npz: x (400 x 112 x 92) and female."""
+    with np.load(data_file("orl/orl.npz", "https://cam-orl.co.uk/facedatabase.html")) as data:
+        images, y = data["x"], np.where(data["female"], 1, -1)
+    return split(images.reshape(len(images), -1), y, 0.25, seed, image=images.shape[1:])

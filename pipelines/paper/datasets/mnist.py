@@ -1,0 +1,21 @@
+"""MNIST, 3 against 8: 11,982 + 1,984 images. The paper's 752 features are the pixels up to the last that is used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..problem import Problem, data_file
+
+NAME = "MNIST 3 v 8"
+RANDOM = False
+N_FEATURES = 752
+
+
+def load(seed: int) -> Problem:
+    """Reads mnist/mnist_3v8.npz: x_train, y_train, x_test, y_test."""
+    del seed
+    path = data_file("mnist/mnist_3v8.npz", "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets (mnist)")
+    with np.load(path) as data:
+        X, X_test = (data[name][:, :N_FEATURES] for name in ("x_train", "x_test"))
+        y, y_test = (np.where(data[name] > 0, 1, -1) for name in ("y_train", "y_test"))
+    return Problem(X, y, X_test, y_test, image=(28, 28))

@@ -1,0 +1,36 @@
+"""Extended USPS, 0 against 1: each 16 x 16 digit at every place within 5 pixels in a frame of 26 x 26.
+
+266,079 + 75,383 images of 676 pixels, as in the paper.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..problem import Problem, data_file
+
+NAME = "USPS 0 v 1"
+RANDOM = False
+SIDE, SHIFTS = 16, 11
+FRAME = SIDE + SHIFTS - 1
+
+
+def load(seed: int) -> Problem:
+    """Reads usps/usps.npz: x_train_milli, x_test_milli (-1000 is background), y_train, y_test (digits)."""
+    del seed
+    page = "https://hastie.su.domains/ElemStatLearn/data.html (ZIP code: grey values times 1,000)"
+    with np.load(data_file("usps/usps.npz", page)) as data:
+        parts = [shifted(data[f"x_{part}_milli"], data[f"y_{part}"]) for part in ("train", "test")]
+    return Problem(*parts[0], *parts[1], image=(FRAME, FRAME))
+
+
+def shifted(milli: np.ndarray, digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All places of the digits 0 and 1, with the ink as 0 to 200."""
+    kept = digits <= 1
+    ink = np.rint((milli[kept].reshape(-1, SIDE, SIDE).astype(np.float32) + 1000) / 10).astype(np.uint8)
+    frames = np.zeros((SHIFTS, SHIFTS, len(ink), FRAME, FRAME), np.uint8)
+    for down in range(SHIFTS):
+        for right in range(SHIFTS):
+            frames[down, right, :, down : down + SIDE, right : right + SIDE] = ink
+    labels = np.where(digits[kept] == 1, 1, -1)
+    return frames.reshape(-1, FRAME * FRAME), np.tile(labels, SHIFTS * SHIFTS)

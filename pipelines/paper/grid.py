@@ -1,0 +1,94 @@
+"""All cells of a comparison: planned, run in parallel with a time limit each, and gone on with after a stop."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from . import registry
+from .cell import Cell, failed, run_cell, write_cell
+
+
+def plan(
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    sizes: Sequence[int],
+    seeds: int,
+    samples: int | None = None,
+) -> Iterator[Cell]:
+    """Cells of a comparison; nested methods have one for all sizes, data without randomness one seed."""
+    for dataset in datasets:
+        for seed in range(seeds if registry.dataset(dataset).RANDOM or samples else 1):
+            for method in methods:
+                parts = [tuple(sizes)] if registry.method(method).NESTED else [(size,) for size in sizes]
+                yield from (Cell(dataset, seed, method, part, samples) for part in parts)
+
+
+def run(
+    cells: Sequence[Cell],
+    folder: Path,
+    jobs: int,
+    time_limit: float,
+    memory_limit: int | None = None,
+    retry: bool = False,
+    report: Callable[[Cell, str], None] = lambda cell, status: None,
+) -> None:
+    """Run the cells that have no file yet, and with `retry` those that failed.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    folder : Path
+        Holds a JSON file for each cell.
+    jobs : int
+        Cells at a time.
+    time_limit : float
+        Seconds for a cell, loading its data included.
+    memory_limit : int, optional
+        Bytes of address space for a cell.
+    retry : bool
+    report : callable
+        Gets each cell and how it went.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["gdm_dask.estimator", *(registry.method(cell.method).__name__ for cell in cells)])
+
+    def one(cell: Cell) -> str:
+        path = folder / f"{cell.name}.json"
+        if not (path.exists() and not (retry and _unfinished(path))):
+            process = context.Process(target=run_cell, args=(cell, path, memory_limit))
+            path.unlink(missing_ok=True)
+            process.start()
+            process.join(time_limit)
+            if process.is_alive():
+                process.kill()
+                process.join()
+                write_cell(cell, failed(cell, "time", f"stopped after {time_limit:g} seconds"), path)
+            elif not path.exists():
+                write_cell(cell, failed(cell, "failed", f"the process ended with code {process.exitcode}"), path)
+        return read_cell(path)[0]["status"]
+
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(one, cell): cell for cell in cells}
+        try:
+            for future in as_completed(futures):
+                report(futures[future], future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def read_cell(path: Path) -> list[dict[str, Any]]:
+    """Rows of a cell, with what it is of."""
+    content = json.loads(path.read_text())
+    cell = {name: value for name, value in content["cell"].items() if name != "sizes"}
+    return [{**cell, **row} for row in content["rows"]]
+
+
+def _unfinished(path: Path) -> bool:
+    return read_cell(path)[0]["status"] in ("time", "failed")

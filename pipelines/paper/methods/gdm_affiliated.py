@@ -1,0 +1,24 @@
+"""GDM-affiliated: k support features and all their affiliated features, so more than k features in all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gdm_dask import GroupDiscoveryMachine
+
+from ..columns import Matrix
+from .gdm import TAU
+
+NAME = "GDM-affiliated"
+NESTED = False
+NEEDS_TRUTH = False
+
+
+def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
+    """The supports by |weight|, then the affiliated features by the strength of their support."""
+    machine = GroupDiscoveryMachine(k, tau=TAU, scheduler="synchronous").fit(X, y)
+    supports = machine.support_features_
+    assert machine.groups_ is not None
+    members = np.concatenate([supports, *(machine.groups_[int(support)] for support in supports)])
+    _, first = np.unique(members, return_index=True)
+    return members[np.sort(first)]

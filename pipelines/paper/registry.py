@@ -1,0 +1,41 @@
+"""Methods and data sets, found by the names of their files."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from types import ModuleType
+
+from gdm_dask.errors import BadInput
+
+from . import datasets, methods
+
+
+def method_names() -> list[str]:
+    """All methods."""
+    return _names(methods)
+
+
+def dataset_names() -> list[str]:
+    """All data sets."""
+    return _names(datasets)
+
+
+def method(name: str) -> ModuleType:
+    """A method: `select(X, y, k)`, `NAME`, and `NESTED`, see the package `methods`."""
+    return _load(methods, name)
+
+
+def dataset(name: str) -> ModuleType:
+    """A data set: `load(seed)`, `NAME`, and `RANDOM`, see the package `datasets`."""
+    return _load(datasets, name)
+
+
+def _names(package: ModuleType) -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+
+
+def _load(package: ModuleType, name: str) -> ModuleType:
+    if name not in _names(package):
+        raise BadInput(f"there is no {name} in {package.__name__}; there are: {', '.join(_names(package))}")
+    return import_module(f"{package.__name__}.{name}")
