@@ -57,9 +57,14 @@ def byte_ngrams(
     shape = (len(documents), len(vocabulary))
     matrix = sp.csr_array((counts, columns.astype(index), pointers.astype(index)), shape=shape)
     if unit_rows:
-        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
-        matrix.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(matrix.indptr)).astype(np.float32)
+        scale_rows(matrix)
     return matrix, vocabulary
+
+
+def scale_rows(counts: sp.csr_array) -> None:
+    """Scale rows to unit length, in place; empty ones stay empty."""
+    lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
+    counts.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(counts.indptr)).astype(np.float32)
 
 
 def ngram_names(codes: np.ndarray, n: int) -> list[str]:

@@ -20,7 +20,7 @@ from sklearn.utils import murmurhash3_32
 from gdm_dask.errors import BadInput
 from gdm_dask.store.folder import write_whole
 from gdm_dask.store.layout import pack_text, unpack_text
-from gdm_dask.text import byte_ngrams, ngram_names
+from gdm_dask.text import byte_ngrams, ngram_names, scale_rows
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,9 @@ class Vocabulary:
             vectorizer = CountVectorizer(**self.settings.analysis(), vocabulary=self._columns, dtype=np.float32)
             counts = sp.csr_array(vectorizer.transform([self.settings.decode(document) for document in documents]))
         counts.sort_indices()
-        return unit_rows(counts) if self.settings.unit_rows else counts
+        if self.settings.unit_rows:
+            scale_rows(counts)
+        return counts
 
     def save(self, store: str | os.PathLike[str]) -> None:
         """Write it beside a store, for test sets."""
@@ -144,15 +146,6 @@ class Vocabulary:
 
 def _beside(store: str | os.PathLike[str]) -> Path:
     return Path(f"{os.fspath(store).rstrip('/')}.vocabulary.npz")
-
-
-def unit_rows(counts: sp.csr_array) -> sp.csr_array:
-    """Rows scaled to unit length; empty ones stay empty."""
-    lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
-    counts.data = counts.data / np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(counts.indptr)).astype(
-        np.float32
-    )
-    return counts
 
 
 def count_vocabulary(batches: Iterable[list[bytes]], settings: TextSettings) -> Vocabulary:

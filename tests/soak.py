@@ -22,8 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 
 VERSIONS = 3
-PIPELINE = """\
-name = "soak"
+#: A pipeline that takes a second.
+TINY = """\
+name = "tiny"
 
 [acquire.rows]
 path = "rows.svm"
@@ -40,12 +41,16 @@ n_features_to_select = 5
 scheduler = "synchronous"
 
 [report]
-form = "json"
-
+form = "md"
+"""
+PIPELINE = (
+    TINY.replace("tiny", "soak")
+    + """
 [history]
 keep = 3
 prometheus = "soak.prom"
 """
+)
 
 
 def scheduled(folder: str, runs: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from soak import TINY
 
 from gdm_dask import open_store
 from gdm_dask.errors import BadInput, GdmError, Locked
@@ -17,27 +18,6 @@ from gdm_dask.twin_files import synthesise
 
 ROOT = Path(__file__).parent.parent
 STEPS = ["acquire", "ingest train", "ingest test", "fit", "evaluate", "report"]
-
-TINY = """\
-name = "tiny"
-
-[acquire.rows]
-path = "rows.svm"
-
-[ingest.train]
-reader = "svmlight"
-files = "rows"
-
-[ingest.split]
-test_fraction = 0.25
-
-[fit]
-n_features_to_select = 5
-scheduler = "synchronous"
-
-[report]
-form = "md"
-"""
 
 
 @pytest.fixture(scope="session")

@@ -90,12 +90,10 @@ def plan_pipeline(pipeline: Pipeline, start: str | None = None) -> Iterator[tupl
     """What a run would do: (step, state), without doing or writing anything."""
     _check_stage(start)
     context = Context(pipeline, Manifest(pipeline.folder / "manifest.json"))
-    reason = ""
     try:
         yield "acquire", UP_TO_DATE if acquire_files(context, dry_run=True) else "would look at new or changed files"
     except NotKnown as missing:
-        reason = f"would fetch {missing}"
-        yield "acquire", reason
+        yield "acquire", f"would fetch {missing}"
     for step in steps_of(pipeline):
         try:
             outputs = None if _is_forced(step, start) else _outputs_of(step, context)
