@@ -77,6 +77,8 @@ def make_blocks(
             with Engine(engine.name, at_once) as fewer:
                 results = fewer.map(task, tasks, on_done=on_done)
         else:
+            if at_once < engine.n_workers:
+                logger.warning("%d blocks at a time need more than the memory limit", engine.n_workers)
             results = engine.map(task, tasks, on_done=on_done)
     kept = sum(kept for _, kept, _ in results)
     if kept:
