@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from gdm_dask.cli import options as opt
-from gdm_dask.cli.main import app, out
-from gdm_dask.cli.markup import escape
+from gdm_dask.cli.main import app
 from gdm_dask.cli.model_commands import show
 
 if TYPE_CHECKING:
     from gdm_dask.pipeline.history import Record
 
 logger = logging.getLogger(__name__)
+
+#: What `gdm history` prints.
+COLUMNS = (
+    "started", "seconds", "status", "exit", "accuracy", "redundancy", "supports", "gained", "lost", "drift", "ran",
+)  # fmt: skip
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline: a TOML file.")]
 Overrides = Annotated[
@@ -98,22 +101,19 @@ def history(
     if as_json:
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
-    table = Table(
-        "started", "seconds", "status", "exit", "accuracy", "redundancy", "supports", "gained", "lost", "drift", "ran",
-        box=None, pad_edge=False,
-    )  # fmt: skip
-    for record in records:
-        table.add_row(*_cells(record))
-    out.print(table)
+    rows = [list(COLUMNS), *map(_cells, records)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:  # not a table of rich: outside of a terminal it would cut the times off
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _cells(record: Record) -> list[str]:
     facts, change = record.facts, record.change
-    ran = [name for name, entry in record.stages.items() if entry["state"] != "up to date"]
+    ran = [name.replace(" ", "-") for name, entry in record.stages.items() if entry["state"] != "up to date"]
     values = [
         record.started, record.seconds, record.status, record.exit_code, facts.get("accuracy"),
         facts.get("redundancy_rate"), facts.get("n_supports"), change.get("gained"), change.get("lost"),
-        change.get("drift"), ", ".join(ran) or "-",
+        change.get("drift"), ",".join(ran) or "-",
     ]  # fmt: skip
     return [_cell(value) for value in values]
 
@@ -121,7 +121,7 @@ def _cells(record: Record) -> list[str]:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @app.command()
