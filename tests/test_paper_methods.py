@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from gdm_dask.correlation import feature_correlations
 from gdm_dask.errors import BadInput
 from pipelines.paper import registry
 from pipelines.paper.cell import select as select_features
@@ -78,6 +79,13 @@ def test_rcfs() -> None:
     assert numbers[1] == numbers[2]
     assert len(set(numbers)) == 3
     assert select("rcfs", columns, 4) == [1, 3, 0]
+
+
+def test_rcfs_takes_copies_for_one_feature_however_they_are_rounded() -> None:
+    features = np.random.default_rng(0).integers(0, 256, (50, 8)).astype(np.float32)
+    X = np.hstack([features, features, features])
+    assert np.abs(feature_correlations(X)).max() > 1  # by rounding; a distance must not become negative
+    assert len(set(clusters(X))) == 8
 
 
 def test_svm_rfe() -> None:

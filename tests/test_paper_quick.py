@@ -62,6 +62,16 @@ def test_affiliated_features_are_members_of_the_groups(table: pd.DataFrame) -> N
     assert affiliated == supports | expected
 
 
+def test_figures_and_page(results: Path) -> None:
+    page = (results / "index.html").read_text()
+    assert 'src="figures/figure-2-quick.svg"' in page
+    assert f"python -m pipelines.paper quick --sizes {SIZE}" in page
+    drawing = (results / "figures" / "figure-2-quick.svg").read_text()
+    for name in registry.method_names():
+        assert registry.method(name).NAME in drawing
+    assert (results / "figures" / "figure-2-quick.png").stat().st_size > 10_000
+
+
 def test_a_second_run_takes_what_is_there(results: Path) -> None:
     cells = sorted((results / "cells").glob("*.json"))
     times = [path.stat().st_mtime_ns for path in cells]

@@ -5,13 +5,14 @@
     GDM_DATA=/data/sets python -m pipelines.paper run --data mnist --methods gdm fgm --sizes 50 100
 
 Each cell (a method on a data set) leaves a file in the folder of results, and a run that was stopped goes on from
-there. `results.parquet` in the same folder has all of them as one table.
+there. `results.parquet` in the same folder has all of them as one table, and `index.html` shows the figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,9 @@ from gdm_dask.errors import BadInput
 from . import registry
 from .cell import Cell
 from .criteria import SIZES
+from .figures import draw_all
 from .grid import plan, run
+from .page import write_page
 from .table import DONE, collect, summary
 
 QUICK = "quick"
@@ -48,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = collect(cells, options.results / "cells")
     table.to_parquet(options.results / "results.parquet", index=False)
     show(table)
+    command = shlex.join(["python", "-m", "pipelines.paper", *(sys.argv[1:] if arguments is None else arguments)])
+    write_page(table, draw_all(table, options.results / "figures"), options.results / "index.html", command)
+    print(f"figures and tables: {options.results / 'index.html'}")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -36,7 +36,7 @@ def clusters(X: np.ndarray) -> np.ndarray:
     if X.shape[1] < 2:
         return np.ones(X.shape[1], np.int64)
     rho = np.abs(feature_correlations(X))
-    distances = 1 - rho[np.triu_indices(len(rho), 1)]
+    distances = np.maximum(1 - rho[np.triu_indices(len(rho), 1)], 0.0)  # |rho| of copies may be rounded above 1
     del rho
     return fcluster(linkage(distances, "complete"), 1 - correlation_limit(TAU), "distance")
 
