@@ -15,6 +15,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask.run_directory import RunDirectory
+
 PATIENCE = 120.0
 PRELOAD = Path(__file__).with_name("fault_preload.py")
 FOREVER = 10**6
@@ -197,3 +200,17 @@ def small_data(m: int = 300, n: int = 200, seed: int = 11) -> tuple[sp.csr_array
     X, y = informative(m, n, seed, "counts")
     X[m // 3 : m // 2] = X[: m // 2 - m // 3] + (np.random.default_rng(0).random((m // 2 - m // 3, n)) < 0.05)
     return sp.csr_array(X.T), y
+
+
+def small_store(folder: Path, **options) -> FeatureStore:
+    """`small_data` in a dozen blocks."""
+    X, y = small_data()
+    store = ingest(X, folder / "data.zarr", y, block_bytes=20_000, **options)
+    assert store.n_blocks >= 8
+    return store
+
+
+def undisturbed(store: FeatureStore, settings: dict, folder: Path) -> Path:
+    """The run directory of a fit that nothing happens to."""
+    RunDirectory(folder / "run").fit(GroupDiscoveryMachine(**settings, scheduler="synchronous"), store)
+    return folder / "run"

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import Cluster, Started, gdm, same_model, small_data
+from clusters import Cluster, Started, gdm, same_model, small_store, undisturbed
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
-from gdm_dask.run_directory import RunDirectory
+from gdm_dask import FeatureStore
 
 SETTINGS = {"tau": 0.4, "cut_size": 2, "max_cuts": 9, "tol": 0.0}
 OPTIONS = ["--tau", "0.4", "--cut-size", "2", "--max-cuts", "9", "--tol", "0"]
@@ -32,15 +31,12 @@ N_WORKERS = 3
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> FeatureStore:
-    X, y = small_data()
-    return ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", y, block_bytes=20_000)
+    return small_store(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def expected(store, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("expected") / "run"
-    RunDirectory(run).fit(GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous"), store)
-    return run
+    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture

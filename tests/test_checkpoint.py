@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import Started, gdm, same_model, small_data, until
+from clusters import Started, gdm, same_model, small_data, small_store, undisturbed, until
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.errors import BadInput, GdmError, Locked
@@ -29,15 +29,12 @@ OPTIONS = ["--tau", "0.4", "--cut-size", "3", "--max-cuts", "5", "--tol", "0"]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> FeatureStore:
-    X, y = small_data()
-    return ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", y, block_bytes=20_000)
+    return small_store(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def expected(store, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("expected") / "run"
-    RunDirectory(run).fit(machine(), store)
-    return run
+    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 def machine(**options) -> GroupDiscoveryMachine:
@@ -70,7 +67,8 @@ def test_a_fit_that_stops_after_any_cut_goes_on_to_the_same_bits(store, expected
 
 
 @pytest.mark.parametrize(
-    "settings", [{"n_features_to_select": 7}, {"tol": 0.3, "C": 1.0}, {"matching": "exact"}, {"tau": 0}]
+    "settings",
+    [{"n_features_to_select": 7}, {"tol": 0.05, "C": 10.0, "max_cuts": 20}, {"matching": "exact"}, {"tau": 0}],
 )
 def test_other_ways_to_stop(store, tmp_path: Path, settings: dict) -> None:
     settings = {"max_cuts": 10} | settings

@@ -16,7 +16,7 @@ import distributed
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from clusters import Cluster, Started, small_data, until
+from clusters import Cluster, Started, small_store, until
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.data import PROCESSES_FROM, default_scheduler
@@ -31,8 +31,7 @@ SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 4, "tol": 0.0}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> FeatureStore:
-    X, y = small_data()
-    return ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", y, block_bytes=20_000)
+    return small_store(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")

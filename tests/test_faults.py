@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import FOREVER, Cluster, same_model, small_data, until
+from clusters import FOREVER, Cluster, same_model, small_store, undisturbed, until
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, open_store
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, open_store
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.run_directory import RunDirectory
 
@@ -21,17 +21,12 @@ SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> FeatureStore:
-    X, y = small_data()
-    store = ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", y, block_bytes=20_000)
-    assert store.n_blocks >= 8
-    return store
+    return small_store(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def expected(store, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("expected") / "run"
-    RunDirectory(run).fit(GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous"), store)
-    return run
+    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import Cluster, gdm, same_model, small_data, until
+from clusters import Cluster, gdm, same_model, small_store, undisturbed, until
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import gdm_dask
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, open_store
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, open_store
 from gdm_dask.checkpoint import _read as read_checkpoint
 from gdm_dask.cli.options import security
 from gdm_dask.engine import Engine
@@ -39,16 +39,13 @@ NASTY = "[bold red]x[/] \x1b[31m\x07\r\x9b2J [link=file:///etc/passwd]y[/link] \
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> FeatureStore:
-    X, y = small_data()
-    names = [f"{number} {NASTY}" for number in range(X.shape[1])]
-    return ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", y, block_bytes=20_000, feature_names=names)
+    names = [f"{number} {NASTY}" for number in range(300)]
+    return small_store(tmp_path_factory.mktemp("data"), feature_names=names)
 
 
 @pytest.fixture(scope="module")
 def expected(store, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("expected") / "run"
-    RunDirectory(run).fit(GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous"), store)
-    return run
+    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 def make_certificates(folder: Path) -> dict[str, str]:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import distributed
 import pytest
-from clusters import Cluster, Started, gdm, same_model, small_data, until
+from clusters import Cluster, Started, gdm, same_model, small_store, undisturbed, until
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask import FeatureStore, GroupDiscoveryMachine
 from gdm_dask.errors import BadInput
-from gdm_dask.run_directory import RunDirectory
 from gdm_dask.submission import cancel_job, fetch_job, job_log, job_status, list_jobs, submit_fit, wait_for_job
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
@@ -22,15 +21,12 @@ OPTIONS = ["--tau", "0.4", "--cut-size", "3", "--max-cuts", "5", "--tol", "0"]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> FeatureStore:
-    X, y = small_data()
-    return ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", y, block_bytes=20_000)
+    return small_store(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def expected(store, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("expected") / "run"
-    RunDirectory(run).fit(GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous"), store)
-    return run
+    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture(scope="module")
