@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import resource
+import signal
+import threading
 import time
 import traceback
 import warnings
@@ -41,6 +44,8 @@ class Cell:
 
 def run_cell(cell: Cell, path: Path, memory_limit: int | None = None) -> None:
     """Run a cell and write its file; a method that fails leaves a file that says so."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its cells
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if memory_limit is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
     try:
@@ -49,6 +54,14 @@ def run_cell(cell: Cell, path: Path, memory_limit: int | None = None) -> None:
         last = traceback.extract_tb(error.__traceback__)[-1]
         rows = failed(cell, "failed", f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})")
     write_cell(cell, rows, path)
+
+
+def _end_with_parent() -> None:
+    """A cell whose parent was killed must not go on alone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def measure(cell: Cell) -> list[dict[str, Any]]:

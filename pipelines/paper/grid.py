@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -58,13 +59,20 @@ def run(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["gdm_dask.estimator", *(registry.method(cell.method).__name__ for cell in cells)])
 
+    stopped = threading.Event()
+    running: set[Any] = set()
+
     def one(cell: Cell) -> str:
         path = folder / f"{cell.name}.json"
         if not (path.exists() and not (retry and _unfinished(path))):
             process = context.Process(target=run_cell, args=(cell, path, memory_limit))
             path.unlink(missing_ok=True)
             process.start()
+            running.add(process)
             process.join(time_limit)
+            running.discard(process)
+            if stopped.is_set():  # killed by us: no result, and the next run takes it up
+                return "stopped"
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -79,7 +87,10 @@ def run(
             for future in as_completed(futures):
                 report(futures[future], future.result())
         except BaseException:
+            stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(running):
+                process.kill()
             raise
 
 
