@@ -111,7 +111,7 @@ def redundancy_rate(X: Any) -> float:
 
     Examples
     --------
-    >>> redundancy_rate([[1, 0], [0, 1], [0, 1]])
+    >>> round(redundancy_rate([[1, 0], [0, 1], [0, 1]]), 12)
     0.5
     """
     return block_redundancy_rate(as_rows(X))

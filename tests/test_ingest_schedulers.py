@@ -65,6 +65,6 @@ def test_objects_on_a_cluster(folder, tmp_path, cluster):
     assert chunks_below(tmp_path / "s") == chunks_below(folder / "svm.zarr")
 
 
-@pytest.mark.parametrize("memory_limit", ["400MB", "1GB", "100GB"])
+@pytest.mark.parametrize("memory_limit", ["450MB", "1GB", "100GB"])
 def test_memory_limits(folder, tmp_path, memory_limit):
     assert_same(folder, tmp_path, "svm", memory_limit=memory_limit)

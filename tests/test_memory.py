@@ -11,7 +11,7 @@ import gdm_dask
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import plan, run_ingest
 
-LIMIT = 400_000_000
+LIMIT = 450_000_000
 
 
 def peak_of(*arguments):
@@ -84,8 +84,8 @@ def test_dense_matrix(tmp_path):
 def test_impossible_limits_are_refused_with_numbers(tmp_path):
     (tmp_path / "x.svm").write_text("1 1:1\n-1 2:1\n")
     for options, message in (
-        ({"memory_limit": "200MB", "block_bytes": "1MB"}, r"limit of 200 MB is too low.*at least 2\d\d MB is needed"),
-        ({"memory_limit": "300MB"}, r"making a block of 67.1 MB needs 3\d\d MB.*limit of 300 MB.*--block-size"),
+        ({"memory_limit": "200MB", "block_bytes": "1MB"}, r"limit of 200 MB is too low.*at least 3\d\d MB is needed"),
+        ({"memory_limit": "340MB"}, r"making a block of 67.1 MB needs 4\d\d MB.*limit of 340 MB.*--block-size"),
         ({"memory_limit": "600MB", "n_workers": 300}, r"300 workers: at least .*fewer --workers"),
         ({"memory_limit": "500MB", "scheduler": "processes", "n_workers": 2}, "MB is needed|needs .*MB"),
     ):

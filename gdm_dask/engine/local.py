@@ -16,6 +16,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import dask
+import dask.local
+import dask.multiprocessing
+import dask.threaded
 from dask.callbacks import Callback
 
 from gdm_dask.engine.sharing import SharedArguments
@@ -23,6 +26,10 @@ from gdm_dask.errors import EngineError
 
 #: How often in a row worker processes may die before one more task is done.
 MAX_DEATHS = 5
+
+
+#: Dask's own functions: a scheduler's name would make it import distributed, half a second and 50 MB.
+_GET = {"synchronous": dask.local.get_sync, "threads": dask.threaded.get, "processes": dask.multiprocessing.get}
 
 
 class LocalBackend:
@@ -95,7 +102,7 @@ class LocalBackend:
 
         call = dask.delayed(function, pure=False, traverse=False)
         tasks = [call(items[position], *arguments, dask_key_name=key) for key, position in keys.items()]
-        options: dict[str, Any] = {"scheduler": self.name, "optimize_graph": False}
+        options: dict[str, Any] = {"scheduler": _GET[self.name], "optimize_graph": False}
         if self._pool is not None:
             options |= {"pool": self._pool, "num_workers": self.n_workers, "chunksize": 1}
         with Callback(posttask=posttask):

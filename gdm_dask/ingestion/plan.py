@@ -11,7 +11,7 @@ from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.resources import format_bytes
 
 #: Memory of this process before any data: the interpreter with NumPy, numba and Dask, and their compiled kernels.
-BASE_BYTES = 260 << 20
+BASE_BYTES = 300 << 20
 #: Memory of each further worker process.
 PROCESS_BYTES = 220 << 20
 #: Bytes that one byte of source takes while it is parsed and sorted, for the densest text (``1:1`` pairs).
