@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ import scipy.sparse as sp
 from gdm_dask.correlation import feature_correlations
 from gdm_dask.errors import BadInput
 from pipelines.paper import registry
-from pipelines.paper.cell import select as select_features
+from pipelines.paper.cell import choose
 from pipelines.paper.columns import standardised, varying
 from pipelines.paper.criteria import judge
+from pipelines.paper.methods import l1_svm
 from pipelines.paper.methods.rcfs import clusters, laplacian_scores
 from pipelines.paper.problem import Problem, data_file, split
 
@@ -107,6 +109,34 @@ def test_l1_svm_leaves_out_what_corrects_nothing() -> None:
     assert select("l1_svm", [GOOD, Y], 2) == [1]
 
 
+def test_the_path_of_l1_svm() -> None:
+    """One path gives what each number of features gives by itself; the reach is chosen on the training data alone."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 40))
+    y = np.where(X[:, :6] @ [3, 2.5, 2, 1.5, 1, 0.5] > 0, 1, -1)
+    steps = {size: features.tolist() for size, features in l1_svm.path(X, y, [4, 1, 2])}
+    assert list(steps) == [1, 2, 4]
+    assert steps == {size: l1_svm.select(X, y, size).tolist() for size in (1, 2, 4)}
+    assert set(steps[2]) == {0, 1}
+    further = dict(l1_svm.path(X, y, [2], reach=4))
+    assert len(further[2]) == 2
+    assert l1_svm.tune(X, y)["reach"] in l1_svm.REACHES
+
+
+def test_the_reach_of_l1_svm_is_the_best_on_held_out_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path is replaced by one whose machines with 80 features are right, and whose smaller ones are noise."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 400))
+    y = np.where(X[:, 0] > 0, 1, -1)
+
+    def rankings(X: np.ndarray, y: np.ndarray, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+        yield from ((number, np.arange(0 if number in (80, 200) else 5, 400)) for number in wanted)
+
+    monkeypatch.setattr(l1_svm, "rankings", rankings)
+    monkeypatch.setattr(l1_svm, "JUDGED", (20, 50))
+    assert l1_svm.tune(X, y) == {"reach": 4}
+
+
 def test_fgm_and_method_a() -> None:
     # The first cut takes the largest |correlation| with y; of equal ones the first.
     columns = [NOISE, BETTER, -BETTER, GOOD]
@@ -133,7 +163,7 @@ def test_constant_and_sparse_columns(name: str) -> None:
     X[:, 0], X[:, 3] = 0, Y * (1 + rng.random(32))
     for matrix in (X, sp.csr_array(X)):
         problem = Problem(matrix, Y, matrix, Y, [np.array([3])])
-        chosen = select_features(registry.method(name), problem, 2)
+        ((_, chosen),) = choose(registry.method(name), problem.training, [2])
         assert chosen[0] == 3
         assert 0 not in chosen
 

@@ -1,11 +1,12 @@
 """Run the paper's comparison.
 
-    python -m pipelines.paper quick                                   (seconds: a small set, all methods)
+    python -m pipelines.paper quick                                   (a minute: a small set, all methods)
     GDM_DATA=/data/sets python -m pipelines.paper run                 (hours: everything)
     GDM_DATA=/data/sets python -m pipelines.paper run --data mnist --methods gdm fgm --sizes 50 100
+    python -m pipelines.paper page --results pipelines/paper/results  (figures and page again, from results.parquet)
 
 Each cell (a method on a data set) leaves a file in the folder of results, and a run that was stopped goes on from
-there. `results.parquet` in the same folder has all of them as one table, and `index.html` shows the figures.
+there. `results.parquet` in the same folder has the cells of all runs as one table, and `index.html` shows the figures.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .criteria import SIZES
 from .figures import draw_all
 from .grid import plan, run
 from .page import write_page
-from .table import DONE, collect, summary
+from .table import DONE, collect, missing, summary
 
 QUICK = "quick"
 #: Cells run side by side, so each of them has one thread.
@@ -39,21 +40,22 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry of the command line."""
     options = parse(arguments)
-    quick = options.command == QUICK
+    if options.command == "page":
+        show(options.results)
+        return
     try:
-        datasets = [QUICK] if quick else available(options.data)
+        datasets = [QUICK] if options.command == QUICK else available(options.data)
         methods = options.methods or registry.method_names()
         cells = list(plan(datasets, methods, options.sizes, options.seeds, options.samples))
     except BadInput as error:
         sys.exit(str(error))
     os.environ.update(dict.fromkeys(THREADS, "1"))
     work(cells, options)
-    table = collect(cells, options.results / "cells")
+    note_command(options.results, sys.argv[1:] if arguments is None else arguments)
+    table = collect(options.results / "cells")
     table.to_parquet(options.results / "results.parquet", index=False)
-    show(table)
-    command = shlex.join(["python", "-m", "pipelines.paper", *(sys.argv[1:] if arguments is None else arguments)])
-    write_page(table, draw_all(table, options.results / "figures"), options.results / "index.html", command)
-    print(f"figures and tables: {options.results / 'index.html'}")
+    print_means(table)
+    show(options.results)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -75,6 +77,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         command.add_argument("--retry", action="store_true", help="run cells again that failed or ran out of time")
         if name == "run":
             command.add_argument("--data", nargs="+", help="names of files in datasets/; all that are there by default")
+    page = commands.add_parser("page")
+    page.add_argument("--results", type=Path, default=Path("runs/paper-run"), help="folder with results.parquet")
     return parser.parse_args(arguments)
 
 
@@ -82,14 +86,13 @@ def available(wanted: Sequence[str] | None) -> list[str]:
     """The data sets to run; without a wish, all whose files are there, and a line for each other."""
     found = []
     for name in wanted or [name for name in registry.dataset_names() if name != QUICK]:
-        try:
-            registry.dataset(name).load(0)
-        except BadInput as error:
-            if wanted:
-                raise
-            print(f"{name} is left out: {error}", file=sys.stderr)
-            continue
-        found.append(name)
+        reason = registry.missing(name)
+        if reason and wanted:
+            raise BadInput(reason)
+        if reason:
+            print(f"{name} is left out: {reason}", file=sys.stderr)
+        else:
+            found.append(name)
     return found
 
 
@@ -109,13 +112,29 @@ def work(cells: Sequence[Cell], options: argparse.Namespace) -> None:
         run(cells, options.results / "cells", options.jobs, options.time_limit, limit, options.retry, report)
 
 
-def show(table: pd.DataFrame) -> None:
+def note_command(results: Path, arguments: Sequence[str]) -> None:
+    """Keep the commands of all runs that have filled a folder."""
+    file = results / "commands.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    kept = [word for word in arguments if word not in ("--results", str(results))]
+    line = shlex.join(["python", "-m", "pipelines.paper", *kept])
+    file.write_text("\n".join(dict.fromkeys([*lines, line])) + "\n")
+
+
+def print_means(table: pd.DataFrame) -> None:
     """Print the means, and what failed."""
-    columns = ["dataset", "size", "method", "runs", "n_features", "accuracy", "redundancy", "precision", "recall"]
+    columns = ["data", "size", "method", "runs", "n_features", "accuracy", "redundancy", "precision", "recall"]
     with pd.option_context("display.width", 160, "display.max_rows", None, "display.max_columns", None):
         print(summary(table)[[*columns, "seconds"]].round(4).to_string(index=False))
-    for (dataset, method, status), rows in table[~table["status"].isin(DONE)].groupby(["dataset", "method", "status"]):
-        print(f"{dataset}, {method}: {status} ({len(rows)} rows): {rows['message'].iloc[0]}")
+    print("\n".join(missing(table)))
+
+
+def show(results: Path) -> None:
+    """Draw the figures of a folder of results, and write the page that shows them."""
+    table = pd.read_parquet(results / "results.parquet")
+    commands = (results / "commands.txt").read_text().splitlines()
+    write_page(table, draw_all(table, results / "figures"), results / "index.html", commands)
+    print(f"figures and tables: {results / 'index.html'}")
 
 
 if __name__ == "__main__":

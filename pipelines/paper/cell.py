@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from . import registry
-from .columns import varying
 from .criteria import MIN_ACCURACY, judge
-from .problem import Problem
+from .problem import Problem, Training
 
 
 @dataclass(frozen=True)
@@ -70,37 +70,41 @@ def measure(cell: Cell) -> list[dict[str, Any]]:
     problem = registry.dataset(cell.dataset).load(cell.seed).sample(cell.samples, cell.seed)
     if method.NEEDS_TRUTH and not problem.groups:
         return failed(cell, "not applicable", "the true groups of this data are not known")
+    training = problem.training
+    tuned = method.tune(training.X, training.y) if hasattr(method, "tune") else {}
     _warm_up(method)
     reset_peak_memory()
     clock = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        features = select(method, problem, max(cell.sizes))
-    spent = {
-        "seconds": time.perf_counter() - clock,
-        "peak_memory": peak_memory(),
-        "message": "; ".join(sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})),
-    }
-    if len(features) == 0:
+        steps = [(*step, time.perf_counter() - clock) for step in choose(method, training, cell.sizes, tuned)]
+    messages = {f"{warning.category.__name__}: {warning.message}" for warning in caught}
+    messages |= {f"{name} = {value}" for name, value in tuned.items()}
+    spent = {"peak_memory": peak_memory(), "message": "; ".join(sorted(messages)), "twin": problem.twin}
+    if all(len(features) == 0 for _, features, _ in steps):
         return failed(cell, "failed", "no feature was selected")
-    return [{**_row(problem, method.NESTED, features, size), **spent} for size in cell.sizes]
+    return [{**_row(problem, size, features), "seconds": seconds, **spent} for size, features, seconds in steps]
 
 
-def select(method: Any, problem: Problem, k: int) -> np.ndarray:
-    """Features of the problem that a method selects; it sees only those that are not constant."""
-    kept = varying(problem.X)
-    X = problem.X if len(kept) == problem.X.shape[1] else problem.X[:, kept]
-    truth = [np.flatnonzero(np.isin(kept, problem.redundant))] if method.NEEDS_TRUTH else []
-    return kept[method.select(X, problem.y, min(k, len(kept)), *truth)]
+def choose(
+    method: Any, training: Training, sizes: Sequence[int], tuned: dict[str, Any] | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """For each number of features, those of the problem that a method selects."""
+    if hasattr(method, "path"):
+        steps = method.path(training.X, training.y, sizes, **(tuned or {}))
+        yield from ((size, training.kept[features]) for size, features in steps)
+        return
+    truth = [training.redundant] if method.NEEDS_TRUTH else []
+    features = training.kept[method.select(training.X, training.y, min(max(sizes), len(training.kept)), *truth)]
+    yield from ((size, features[:size] if method.NESTED else features) for size in sizes)
 
 
-def _row(problem: Problem, nested: bool, features: np.ndarray, size: int) -> dict[str, Any]:
-    taken = features[:size] if nested else features
-    found = judge(problem, taken)
+def _row(problem: Problem, size: int, features: np.ndarray) -> dict[str, Any]:
+    found = judge(problem, features)
     status = "weak" if found["accuracy"] < MIN_ACCURACY else "ok"
-    if len(taken) < size:
+    if len(features) < size:
         status = "fewer"
-    return {"size": size, "status": status, **found, "features": [int(feature) for feature in taken]}
+    return {"size": size, "status": status, **found, "features": [int(feature) for feature in features]}
 
 
 def failed(cell: Cell, status: str, message: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from gdm_dask.correlation import as_rows, block_redundancy_rate
 from gdm_dask.refit import refit
 from gdm_dask.synthetic import compare_groups
 
+from .columns import Matrix
 from .problem import Problem
 
 #: Numbers of features in the paper.
@@ -27,13 +28,10 @@ def judge(problem: Problem, features: np.ndarray) -> dict[str, Any]:
         accuracy; redundancy, the paper's RED; precision, the features in a true group of all features, and recall, the
         true groups with a selected feature of all true groups (None where the truth is not known).
     """
-    rows = as_rows(problem.X[:, features])
-    coef, intercept = refit(rows, problem.y.astype(np.float64))
-    decision = np.asarray(problem.X_test[:, features] @ coef).ravel() + intercept
     found: dict[str, Any] = {
         "n_features": len(features),
-        "accuracy": float(np.mean((decision > 0) == (problem.y_test > 0))),
-        "redundancy": block_redundancy_rate(rows),
+        "accuracy": accuracy(problem.X, problem.y, problem.X_test, problem.y_test, features),
+        "redundancy": block_redundancy_rate(as_rows(problem.X[:, features])),
         "precision": None,
         "recall": None,
     }
@@ -41,3 +39,10 @@ def judge(problem: Problem, features: np.ndarray) -> dict[str, Any]:
         recovery = compare_groups({int(feature): features for feature in features}, problem.groups)
         found |= {"precision": recovery.precision, "recall": recovery.n_found / recovery.n_planted}
     return found
+
+
+def accuracy(X: Matrix, y: np.ndarray, X_test: Matrix, y_test: np.ndarray, features: np.ndarray) -> float:
+    """Of a linear SVM that is refitted on some features, on samples that it has not seen."""
+    coef, intercept = refit(as_rows(X[:, features]), y.astype(np.float64))
+    decision = np.asarray(X_test[:, features] @ coef).ravel() + intercept
+    return float(np.mean((decision > 0) == (y_test > 0)))

@@ -21,11 +21,11 @@ def plan(
     seeds: int,
     samples: int | None = None,
 ) -> Iterator[Cell]:
-    """Cells of a comparison; nested methods have one for all sizes, data without randomness one seed."""
+    """Cells of a comparison; methods that serve all sizes at once have one, data without randomness one seed."""
     for dataset in datasets:
         for seed in range(seeds if registry.dataset(dataset).RANDOM or samples else 1):
             for method in methods:
-                parts = [tuple(sizes)] if registry.method(method).NESTED else [(size,) for size in sizes]
+                parts = [tuple(sizes)] if registry.serves_all(method) else [(size,) for size in sizes]
                 yield from (Cell(dataset, seed, method, part, samples) for part in parts)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 
-from .columns import Matrix
+from .columns import Matrix, varying
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,10 @@ class Problem:
         -1 or +1.
     groups : list of ndarray
         The true groups of predictive features, where they are known.
-    image : (int, int), optional
-        Height and width, where the features are pixels.
+    portraits : dict
+        Images to show selected pixels on, by their names, where the features are pixels.
+    twin : bool
+        Whether the data is generated in place of a set whose files are not there.
     """
 
     X: Matrix
@@ -33,12 +35,20 @@ class Problem:
     X_test: Matrix
     y_test: np.ndarray
     groups: list[np.ndarray] = field(default_factory=list)
-    image: tuple[int, int] | None = None
+    portraits: dict[str, np.ndarray] = field(default_factory=dict)
+    twin: bool = False
 
     @property
     def redundant(self) -> np.ndarray:
         """All members of the true groups but the first of each."""
         return np.concatenate([np.zeros(0, np.int64), *(group[1:] for group in self.groups)])
+
+    @property
+    def training(self) -> Training:
+        """What a method sees."""
+        kept = varying(self.X)
+        X = self.X if len(kept) == self.X.shape[1] else self.X[:, kept]
+        return Training(X, self.y, kept, np.flatnonzero(np.isin(kept, self.redundant)))
 
     def sample(self, n_samples: int | None, seed: int) -> Problem:
         """The problem with at most so many training samples, drawn at random."""
@@ -48,15 +58,41 @@ class Problem:
         return replace(self, X=self.X[rows], y=self.y[rows])
 
 
+@dataclass(frozen=True)
+class Training:
+    """The training part without its constant columns.
+
+    Attributes
+    ----------
+    X : array or sparse matrix of shape (n_samples, n_varying)
+    y : ndarray of shape (n_samples,)
+    kept : ndarray of shape (n_varying,)
+        Number of each column in the problem.
+    redundant : ndarray
+        Columns that are known to be redundant.
+    """
+
+    X: Matrix
+    y: np.ndarray
+    kept: np.ndarray
+    redundant: np.ndarray
+
+
+def is_there(path: str) -> Path | None:
+    """A file below the folder GDM_DATA, where it is there."""
+    folder = os.environ.get("GDM_DATA")
+    found = Path(folder) / path if folder else None
+    return found if found is not None and found.is_file() else None
+
+
 def data_file(path: str, page: str) -> Path:
     """A file below the folder GDM_DATA; says where it is to be had if it is not there."""
-    folder = os.environ.get("GDM_DATA")
-    found = Path(folder or ".") / path
-    if not folder:
+    found = is_there(path)
+    if found is not None:
+        return found
+    if "GDM_DATA" not in os.environ:
         raise BadInput(f"set GDM_DATA to the folder that holds {path}; the data is from {page}")
-    if not found.is_file():
-        raise BadInput(f"{found} is missing; the data is from {page}")
-    return found
+    raise BadInput(f"{Path(os.environ['GDM_DATA']) / path} is missing; the data is from {page}")
 
 
 def split(X: Matrix, y: np.ndarray, test_fraction: float, seed: int, **more: object) -> Problem:

@@ -9,6 +9,7 @@ from types import ModuleType
 from gdm_dask.errors import BadInput
 
 from . import datasets, methods
+from .problem import data_file
 
 
 def method_names() -> list[str]:
@@ -29,6 +30,21 @@ def method(name: str) -> ModuleType:
 def dataset(name: str) -> ModuleType:
     """A data set: `load(seed)`, `NAME`, and `RANDOM`, see the package `datasets`."""
     return _load(datasets, name)
+
+
+def serves_all(name: str) -> bool:
+    """Whether one run of a method serves all numbers of features."""
+    return method(name).NESTED or hasattr(method(name), "path")
+
+
+def missing(name: str) -> str:
+    """Why a data set cannot be loaded; empty where its files are there."""
+    try:
+        for path in dataset(name).FILES:
+            data_file(path, dataset(name).PAGE)
+    except BadInput as error:
+        return str(error)
+    return ""
 
 
 def _names(package: ModuleType) -> list[str]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from .cell import Cell
+from . import registry
 from .grid import read_cell
 
+#: What a row is of; `data` is the name of the data in figures, and says what is a twin and what a part.
+KEYS = ["dataset", "samples", "data", "method", "size", "seed"]
 COLUMNS = [
-    "dataset", "samples", "seed", "method", "size", "status", "n_features", "accuracy", "redundancy", "precision",
-    "recall", "seconds", "peak_memory", "message", "features",
+    *KEYS, "status", "n_features", "accuracy", "redundancy", "precision", "recall", "seconds", "peak_memory", "message",
+    "features",
 ]  # fmt: skip
+CRITERIA = ["n_features", "accuracy", "redundancy", "precision", "recall", "seconds", "peak_memory"]
 _NUMBERS = {"samples": "Int64", "n_features": "Int64", "peak_memory": "Int64"} | dict.fromkeys(
     ("accuracy", "redundancy", "precision", "recall", "seconds"), "float64"
 )
@@ -21,20 +23,39 @@ _NUMBERS = {"samples": "Int64", "n_features": "Int64", "peak_memory": "Int64"} |
 DONE = ("ok", "fewer", "weak")
 
 
-def collect(cells: Sequence[Cell], folder: Path) -> pd.DataFrame:
-    """Rows of the cells that have a file."""
-    paths = [folder / f"{cell.name}.json" for cell in cells]
-    rows = [row for path in paths if path.exists() for row in read_cell(path)]
+def collect(folder: Path) -> pd.DataFrame:
+    """Rows of all cells that have a file; a row that several cells have is taken once."""
+    rows = [{**row, "data": title(row)} for path in sorted(folder.glob("*.json")) for row in read_cell(path)]
     table = pd.DataFrame(rows).reindex(columns=COLUMNS).astype(_NUMBERS)
-    return table.sort_values(["dataset", "samples", "method", "size", "seed"], kind="stable").reset_index(drop=True)
+    return table.drop_duplicates(KEYS).sort_values(KEYS, kind="stable").reset_index(drop=True)
+
+
+def title(row: dict[str, object]) -> str:
+    """Name of the data of a row, in figures."""
+    parts = [registry.dataset(str(row["dataset"])).NAME]
+    if row.get("twin"):
+        parts.append("twin")
+    if row.get("samples") is not None:
+        parts.append(f"{row['samples']:,} samples")
+    return ", ".join(parts)
+
+
+def done(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with a result."""
+    return table[table["status"].isin(DONE)]
+
+
+def missing(table: pd.DataFrame) -> list[str]:
+    """A line for each method that has no result on a set, with the reason."""
+    rows = table[~table["status"].isin(DONE)]
+    reasons = rows.groupby(["dataset", "method", "status"])["message"].first()
+    return [f"{', '.join(key)}: {message}" for key, message in reasons.items()]
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Mean and spread over the seeds, for each data set, method and number of features."""
-    criteria = ["n_features", "accuracy", "redundancy", "precision", "recall", "seconds", "peak_memory"]
-    done = table[table["status"].isin(DONE)]
-    groups = done.groupby(["dataset", "size", "method"])
-    means = groups[criteria].mean().astype("float64")
+    groups = done(table).groupby(["dataset", "data", "size", "method"])
+    means = groups[CRITERIA].mean().astype("float64")
     means.insert(2, "accuracy_spread", groups["accuracy"].std(ddof=0))
     means.insert(0, "runs", groups.size())
     return means.reset_index()

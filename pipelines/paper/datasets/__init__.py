@@ -4,6 +4,6 @@ NAME
     How figures call the data.
 RANDOM
     True where the seed changes the data or its split; others are run once.
-
-Files are looked for below the folder GDM_DATA.
+FILES, PAGE
+    Files below the folder GDM_DATA that `load` cannot do without, and where they are to be had.
 """

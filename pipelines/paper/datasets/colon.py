@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ..problem import Problem
-from ._genes import load_genes
+from ._tables import GENES, load_table
 
 NAME = "genes, colon"
 RANDOM = True
+FILES = ("genes/alon.npz",)
+PAGE = GENES
 
 
 def load(seed: int) -> Problem:
     """Another split for each seed."""
-    return load_genes("alon", seed)
+    return load_table(FILES[0], PAGE, seed)

@@ -8,14 +8,15 @@ from ..problem import Problem, data_file
 
 NAME = "MNIST 3 v 8"
 RANDOM = False
+FILES = ("mnist/mnist_3v8.npz",)
+PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets (mnist)"
 N_FEATURES = 752
 
 
 def load(seed: int) -> Problem:
     """Reads mnist/mnist_3v8.npz: x_train, y_train, x_test, y_test."""
     del seed
-    path = data_file("mnist/mnist_3v8.npz", "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets (mnist)")
-    with np.load(path) as data:
+    with np.load(data_file(FILES[0], PAGE)) as data:
         X, X_test = (data[name][:, :N_FEATURES] for name in ("x_train", "x_test"))
         y, y_test = (np.where(data[name] > 0, 1, -1) for name in ("y_train", "y_test"))
-    return Problem(X, y, X_test, y_test, image=(28, 28))
+    return Problem(X, y, X_test, y_test)

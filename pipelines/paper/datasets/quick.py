@@ -8,6 +8,7 @@ from ..problem import Problem
 
 NAME = "synthetic, small"
 RANDOM = True
+FILES = ()
 
 
 def load(seed: int) -> Problem:

@@ -9,13 +9,14 @@ from ..problem import Problem, data_file
 
 NAME = "RCV1 sample"
 RANDOM = False
+FILES = ("rcv1_sample/rcv1_small.npz",)
+PAGE = "https://github.com/VowpalWabbit/vowpal_wabbit (test/train-sets/rcv1_small.dat)"
 
 
 def load(seed: int) -> Problem:
     """Reads rcv1_sample/rcv1_small.npz: the parts of two CSR matrices, y_train, y_test and n_features."""
     del seed
-    page = "https://github.com/VowpalWabbit/vowpal_wabbit (test/train-sets/rcv1_small.dat)"
-    with np.load(data_file("rcv1_sample/rcv1_small.npz", page)) as data:
+    with np.load(data_file(FILES[0], PAGE)) as data:
         width = int(data["n_features"])
         X, X_test = (
             sp.csr_array(

@@ -8,6 +8,7 @@ from ..problem import Problem
 
 NAME = "synthetic"
 RANDOM = True
+FILES = ()
 
 
 def load(seed: int) -> Problem:

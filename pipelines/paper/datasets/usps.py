@@ -11,6 +11,8 @@ from ..problem import Problem, data_file
 
 NAME = "USPS 0 v 1"
 RANDOM = False
+FILES = ("usps/usps.npz",)
+PAGE = "https://hastie.su.domains/ElemStatLearn/data.html (ZIP code: grey values times 1,000)"
 SIDE, SHIFTS = 16, 11
 FRAME = SIDE + SHIFTS - 1
 
@@ -18,10 +20,17 @@ FRAME = SIDE + SHIFTS - 1
 def load(seed: int) -> Problem:
     """Reads usps/usps.npz: x_train_milli, x_test_milli (-1000 is background), y_train, y_test (digits)."""
     del seed
-    page = "https://hastie.su.domains/ElemStatLearn/data.html (ZIP code: grey values times 1,000)"
-    with np.load(data_file("usps/usps.npz", page)) as data:
+    with np.load(data_file(FILES[0], PAGE)) as data:
         parts = [shifted(data[f"x_{part}_milli"], data[f"y_{part}"]) for part in ("train", "test")]
-    return Problem(*parts[0], *parts[1], image=(FRAME, FRAME))
+    return Problem(*parts[0], *parts[1], portraits=centred_means(*parts[0]))
+
+
+def centred_means(X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    """The mean 0 and the mean 1 at the middle place."""
+    n_digits = len(y) // SHIFTS**2
+    middle = slice(SHIFTS**2 // 2 * n_digits, (SHIFTS**2 // 2 + 1) * n_digits)
+    means = {name: X[middle][y[middle] == label].mean(axis=0) for name, label in (("0", -1), ("1", 1))}
+    return {name: mean.reshape(FRAME, FRAME) for name, mean in means.items()}
 
 
 def shifted(milli: np.ndarray, digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

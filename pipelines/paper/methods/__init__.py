@@ -10,4 +10,8 @@ NESTED
     Otherwise all features that `select` returns are used, and each number of features is a run of its own.
 NEEDS_TRUTH
     True where `select` takes a fourth argument, the features that are known to be redundant.
+
+A method may have `path(X, y, sizes)`, which yields (size, features) for increasing numbers of features from one run;
+the time of each is that up to there. And it may have `tune(X, y)`, which chooses further arguments of `path` on the
+training data, outside of the training time.
 """

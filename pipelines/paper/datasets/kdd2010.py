@@ -1,0 +1,32 @@
+"""kdd2010 (kddb), right at the first try or not: of the size in the paper, 100,000 + 748,401 steps, 2,990,384 features.
+
+The training set is every 192nd step of kddb, with its first tenth of the features, for which the paper's number stands.
+Without the files it is a generated twin of the same size.
+"""
+
+from __future__ import annotations
+
+from ..problem import Problem, is_there
+from ._cache import kept
+from ._svmlight import read_every
+from ._twin import load_twin
+
+NAME = "kdd2010"
+RANDOM = False
+FILES = ()
+TRAIN, TEST = "kdd2010/kddb.bz2", "kdd2010/kddb.t.bz2"
+N_TRAIN, N_TEST, N_FEATURES = 100_000, 748_401, 2_990_384
+STEP = 192  # of 19,264,097
+
+
+def load(seed: int) -> Problem:
+    """Reads kdd2010/kddb.bz2 and kddb.t.bz2 as LIBSVM has them."""
+    train, test = is_there(TRAIN), is_there(TEST)
+    if train is None or test is None:
+        return load_twin("kdd2010", N_TRAIN, N_TEST, N_FEATURES, seed)
+
+    def make() -> Problem:
+        X, y = read_every(train, STEP, N_FEATURES)
+        return Problem(X[:N_TRAIN], y[:N_TRAIN], *read_every(test, 1, N_FEATURES))
+
+    return kept(f"kdd2010-{train.stat().st_size}", make)

@@ -1,0 +1,16 @@
+"""The paper's figures, of all results that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from .curves import draw_curves
+from .pixels import draw_pixels
+
+
+def draw_all(table: pd.DataFrame, folder: Path) -> list[Path]:
+    """Draw every figure that the results allow, as SVG and PNG; returns the SVG files in the order of their numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return sorted(draw_curves(table, folder) + draw_pixels(table, folder))
