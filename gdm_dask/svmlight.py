@@ -15,8 +15,9 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from gdm_dask.decimals import PLACE, U, first_digits, kernel, number
+from gdm_dask.decimals import PLACE, first_digits, number
 from gdm_dask.errors import BadInput
+from gdm_dask.words import WORD, U, kernel, leading_digits, word_at
 
 __all__ = ["MalformedLine", "ParsedLines", "parse"]
 
@@ -68,6 +69,23 @@ def _inside(c):
 
 
 @kernel
+def _index(text, start):
+    """Whole number at `start`, _INDEX_LIMIT where it is larger, and the place behind it."""
+    if start + WORD <= U(text.size):
+        n_digits, index = leading_digits(word_at(text, start))
+        if n_digits < WORD:
+            return index, start + n_digits
+    p, index = start, _0
+    while U(text[p]) - _48 < _10:
+        index = index * _10 + U(text[p]) - _48
+        p += _1
+    if p - start > _10:  # it may have overflowed, or begin with zeros
+        index, left = first_digits(text, start)
+        index = _INDEX_LIMIT if left > 0 else index
+    return index, p
+
+
+@kernel
 def _line(text, p, origin, base, n_features, drop, k, features, values):
     """Parse one line; return (code, place, entries so far, label, dropped, left to Python, least index)."""
     label, dropped, later, least = 0.0, 0, 0, base
@@ -88,16 +106,9 @@ def _line(text, p, origin, base, n_features, drop, k, features, values):
         p = start = _skip_blanks(text, p)
         if text[p] == _NEWLINE or text[p] == _HASH:
             return _DONE, p, k, label, dropped, later, least
-        index, digit = _0, U(text[p]) - _48
-        while digit < _10:
-            index = index * _10 + digit
-            p += _1
-            digit = U(text[p]) - _48
+        index, p = _index(text, p)
         if text[p] != _COLON or p == start:
             return _BAD_INDEX, start, k, label, dropped, later, least
-        if p - start > _10:  # it may have overflowed, or begin with zeros
-            index, left = first_digits(text, start)
-            index = _INDEX_LIMIT if left > 0 else index
         if index < least:
             return _NOT_INCREASING, start, k, label, dropped, later, least
         if index >= _INDEX_LIMIT:
@@ -149,17 +160,12 @@ def _lines(text, origin, base, n_features, drop, skip, labels, indptr, features,
 
 
 @kernel
-def _count(text):
-    """Count the colons and the newlines: bounds on the entries and on the lines."""
-    colons = newlines = 0
-    for start in range(0, text.size, 128):  # so that a byte is wide enough to count in, 64 at a time
-        some, others = np.uint8(0), np.uint8(0)
-        for i in range(start, min(start + 128, text.size)):
-            some = np.uint8(some + (text[U(i)] == _COLON))
-            others = np.uint8(others + (text[U(i)] == _NEWLINE))
-        colons += some
-        newlines += others
-    return colons, newlines
+def _count_newlines(text):
+    """How many lines end in the text."""
+    newlines = 0
+    for byte in text:
+        newlines += byte == _NEWLINE
+    return newlines
 
 
 @kernel
@@ -234,7 +240,7 @@ def _refuse(text: np.ndarray, place: int, reason: str) -> NoReturn:
     raw = _match(_SOME_OF_LINE, text, begin).rstrip(b"\r")
     if re.search(rb"[\x00-\x08\x0e-\x1f]", raw):
         reason += "; the line holds binary data: is this svmlight text, and unpacked?"
-    raise MalformedLine(_count(text[:start])[1], reason, ("" if begin == start else "...") + _show(raw, 60))
+    raise MalformedLine(_count_newlines(text[:start]), reason, ("" if begin == start else "...") + _show(raw, 60))
 
 
 def _settle(text: np.ndarray, lines: ParsedLines, n_features: int, skip: bool) -> tuple[Any, int]:
@@ -320,9 +326,10 @@ def parse(
     text = _as_text(buffer)
     limit = 2**32 if n_features is None else n_features
     skip = on_error == "skip"
-    colons, newlines = _count(text)
-    labels, indptr = np.empty(newlines + 1), np.zeros(newlines + 2, dtype=np.int64)
-    features, values = np.empty(colons, dtype=np.uint32), np.empty(colons)
+    # Room for the shortest lines and entries; what is not written to takes no memory.
+    most_lines, most_entries = text.size // len("1\n") + 1, text.size // len(" 1:1") + 1
+    labels, indptr = np.empty(most_lines), np.zeros(most_lines + 1, dtype=np.int64)
+    features, values = np.empty(most_entries, dtype=np.uint32), np.empty(most_entries)
     counts = np.zeros(6, dtype=np.int64)
     # The kernel relies on a final newline, instead of looking for the end at every byte.
     cut = _line_start(text, text.size)

@@ -1,7 +1,8 @@
 """Ingest of a large svmlight text, whole, against scikit-learn merely loading it.
 
-Run it with ``make bench-ingest``; ``--gigabytes`` sets the size. The text is generated here: lines with some 750
-features each out of a million, more frequent ones first, and values of six decimals.
+Run it with ``make bench-ingest``; ``--gigabytes`` sets the size. The texts are generated here: lines with some 750
+features each out of a million, more frequent ones first; with values of six decimals, as webspam has them, and with
+values that are all 1, as in kdd2010.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def next_random(state):
 
 
 @njit
-def write_lines(state, out):
+def write_lines(state, decimals, out):
     """Fill the buffer with whole lines; returns how much of it is filled, and the state to go on with."""
     place = 0
     while place < len(out) - 50_000:
@@ -63,53 +64,65 @@ def write_lines(state, out):
             state = next_random(state)
             out[place] = 32
             place = write_number(feature, 1, out, place + 1)
-            out[place], out[place + 1], out[place + 2] = 58, 48, 46
-            place = write_number(state % 1_000_000, 6, out, place + 3)
+            out[place] = 58
+            if decimals:
+                out[place + 1], out[place + 2] = 48, 46
+                place = write_number(state % 1_000_000, 6, out, place + 3)
+            else:
+                out[place + 1] = 49
+                place += 2
             feature += 1 + (feature * (state >> 22)) // 27_000
         out[place] = 10
         place += 1
     return place, state
 
 
-def generate(path: Path, n_bytes: int) -> None:
+def generate(path: Path, n_bytes: int, decimals: bool) -> None:
     """Write about `n_bytes` of text."""
     buffer, state, written = np.empty(PIECE, np.uint8), 88172645, 0
     with open(path, "wb") as file:
         while written < n_bytes:
-            filled, state = write_lines(state, buffer[: max(n_bytes - written, 100_000)])
+            filled, state = write_lines(state, decimals, buffer[: max(n_bytes - written, 100_000)])
             written += file.write(buffer[:filled].data)
 
 
+def compare(folder: Path, n_bytes: int, decimals: bool) -> float:
+    """Print both figures for one kind of text, and return their ratio."""
+    text, store = folder / "x.svm", folder / "store.zarr"
+    generate(text, n_bytes, decimals)
+    size = text.stat().st_size
+    ours = measure([*GDM, "ingest", str(text), str(store), "--overwrite"])
+    print(f"gdm ingest of {size / 1e9:.2f} GB, whole: {ours}, {size / ours.seconds / 1e6:.0f} MB/s")
+    checked = measure([*GDM, "verify", str(store)])
+    print(f"gdm verify: {checked}")
+    theirs = measure([sys.executable, "-c", LOAD, str(text)])
+    seconds, nnz = theirs.output.split()
+    print(
+        f"sklearn.datasets.load_svmlight_file: {float(seconds):.2f} s, {size / float(seconds) / 1e6:.0f} MB/s, "
+        f"peak memory {theirs.peak_bytes / 1e6:.0f} MB, {int(nnz):,} nonzeros"
+    )
+    return float(seconds) / ours.seconds
+
+
 def main() -> None:
-    """Print both figures and their ratio."""
+    """Print a ratio for each kind of text."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0)
-    parser.add_argument("--least-ratio", type=float, default=0.0, help="fail where the ratio is below this")
+    parser.add_argument("--least-ratio", type=float, default=0.0, help="fail where a ratio is below this")
     arguments = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
-        text, store = Path(folder) / "x.svm", Path(folder) / "store.zarr"
-        generate(text, int(arguments.gigabytes * 1e9))
-        size = text.stat().st_size
         few = Path(folder) / "few.svm"
         few.write_text("1 1:0.5\n-1 2:0.25\n")
         began = time.perf_counter()
         measure([*GDM, "ingest", str(few), str(Path(folder) / "few.zarr")])
         print(f"gdm ingest of two lines (compiles its kernels if it is new): {time.perf_counter() - began:.1f} s")
-        ours = measure([*GDM, "ingest", str(text), str(store)])
-        print(f"gdm ingest of {size / 1e9:.2f} GB, whole: {ours}, {size / ours.seconds / 1e6:.0f} MB/s")
-        checked = measure([*GDM, "verify", str(store)])
-        print(f"gdm verify: {checked}")
-        theirs = measure([sys.executable, "-c", LOAD, str(text)])
-        seconds, nnz = theirs.output.split()
-        print(
-            f"sklearn.datasets.load_svmlight_file: {float(seconds):.2f} s, {size / float(seconds) / 1e6:.0f} MB/s, "
-            f"peak memory {theirs.peak_bytes / 1e6:.0f} MB, {int(nnz):,} nonzeros"
-        )
-        ratio = float(seconds) / ours.seconds
-        print(f"ratio: {ratio:.1f} times faster")
-        if ratio < arguments.least_ratio:
-            raise SystemExit(f"the ratio is below {arguments.least_ratio}")
+        for kind, decimals in (("values of six decimals", True), ("values of 1", False)):
+            print(f"{kind}:")
+            ratio = compare(Path(folder), int(arguments.gigabytes * 1e9), decimals)
+            print(f"ratio: {ratio:.1f} times faster", flush=True)
+            if ratio < arguments.least_ratio:
+                raise SystemExit(f"the ratio is below {arguments.least_ratio}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,62 @@
+"""Eight bytes of text at a time, for compiled kernels: how many digits a word begins with, and their number."""
+
+# numba types the kernels:
+# mypy: allow-untyped-defs
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+# Without _nrt=False numba counts references to `text`, atomically, in every call: up to three times slower.
+# The kernels allocate nothing, so there is nothing to count. (The option is old, but not documented: should a
+# release of numba drop it, drop it here, and all is the same but slower.)
+kernel: Any = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+
+# Mixing signed and unsigned integers makes floats in numba, and a signed index costs a wrap-around check per
+# byte: so the kernels count in uint64, with constants of that type.
+U = np.uint64
+
+#: Bytes of a word.
+WORD = U(8)
+_ZEROS, _ABOVE_NINE, _HIGH_BITS = U(0x3030303030303030), U(0x7676767676767676), U(0x8080808080808080)
+
+
+@intrinsic
+def word_at(typing_context: Any, text: Any, place: Any) -> Any:
+    """The word that begins at any place of the text, first byte lowest; all of it must lie within the text."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        word = builder.load(builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(text, types.uint64), generate
+
+
+@intrinsic
+def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """How many of the lowest bits are zero: 64 where all are."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+@kernel
+def leading_digits(word):
+    """How many digits the word begins with, 0 to 8, and the number that they are."""
+    digits = word ^ _ZEROS
+    n_digits = _trailing_zeros((digits + _ABOVE_NINE | digits) & _HIGH_BITS) >> U(3)
+    if n_digits == U(0):
+        return n_digits, U(0)
+    digits <<= U(64) - (n_digits << U(3))  # zeros in front: now there are eight
+    digits = (digits * U(10) + (digits >> U(8))) & U(0x00FF00FF00FF00FF)
+    digits = (digits * U(100) + (digits >> U(16))) & U(0x0000FFFF0000FFFF)
+    return n_digits, (digits * U(10000) + (digits >> U(32))) & U(0xFFFFFFFF)
