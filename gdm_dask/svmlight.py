@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
@@ -282,6 +283,7 @@ def parse(
     on_error: Literal["raise", "skip"] = "raise",
     n_features: int | None = None,
     unseen: Literal["error", "drop"] = "error",
+    room: Callable[[str, int, Any], np.ndarray] | None = None,
 ) -> ParsedLines:
     r"""Parse whole lines of svmlight text: ``label [qid:number] index:value ... [# comment]``.
 
@@ -297,6 +299,9 @@ def parse(
         The number of features, where it is known already.
     unseen : {"error", "drop"}
         Whether a feature beyond `n_features` makes its line malformed, or is left out and counted.
+    room : callable, optional
+        Takes the name, length and type of an array and returns one that may be written to: for those who parse
+        piece by piece and want no new memory for each of them.
 
     Returns
     -------
@@ -328,8 +333,10 @@ def parse(
     skip = on_error == "skip"
     # Room for the shortest lines and entries; what is not written to takes no memory.
     most_lines, most_entries = text.size // len("1\n") + 1, text.size // len(" 1:1") + 1
-    labels, indptr = np.empty(most_lines), np.zeros(most_lines + 1, dtype=np.int64)
-    features, values = np.empty(most_entries, dtype=np.uint32), np.empty(most_entries)
+    room = room or (lambda _, length, dtype: np.empty(length, dtype))
+    labels, indptr = room("labels", most_lines, np.float64), room("indptr", most_lines + 1, np.int64)
+    features, values = room("features", most_entries, np.uint32), room("values", most_entries, np.float64)
+    indptr[0] = 0
     counts = np.zeros(6, dtype=np.int64)
     # The kernel relies on a final newline, instead of looking for the end at every byte.
     cut = _line_start(text, text.size)
@@ -350,5 +357,5 @@ def parse(
         _refuse(text, int(place), _reason(code, token, int(least), index_base, limit))
     if instead is None:
         return lines
-    lines = parse(instead, index_base=index_base, on_error=on_error, n_features=n_features, unseen=unseen)
+    lines = parse(instead, index_base=index_base, on_error=on_error, n_features=n_features, unseen=unseen, room=room)
     return replace(lines, skipped=lines.skipped + left_out)

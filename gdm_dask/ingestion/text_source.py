@@ -14,7 +14,7 @@ from gdm_dask.ingestion.files import compression_of, count_lines, file_info, rea
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.ingestion.sorting import samples_of
+from gdm_dask.ingestion.sorting import samples_of, work_space
 from gdm_dask.ingestion.source import Source
 from gdm_dask.svmlight import MalformedLine, parse
 
@@ -88,8 +88,12 @@ class CompressedText:
             line += buffer.count(b"\n")
 
 
+def _room(name: str, length: int, dtype: np.dtype) -> np.ndarray:
+    return work_space(f"parsed {name}", length, dtype)
+
+
 def parse_slab(buffer: bytes | np.ndarray, path: str, lines_before: Callable[[], int], options: IngestOptions) -> Slab:
-    """Parse whole lines; an error names the file and the line in it."""
+    """Parse whole lines; an error names the file and the line in it. The slab is work space of this thread."""
     try:
         lines = parse(
             buffer,
@@ -97,6 +101,7 @@ def parse_slab(buffer: bytes | np.ndarray, path: str, lines_before: Callable[[],
             on_error=options.on_error,  # type: ignore[arg-type]
             n_features=options.n_features,
             unseen="error" if options.n_features is None else "drop",
+            room=_room,
         )
     except MalformedLine as error:
         number = lines_before() + error.line + 1
