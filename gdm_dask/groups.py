@@ -1,12 +1,15 @@
 """Groups: all features that correlate with a support, found block by block for all supports at once.
 
 The answer equals brute force. What is skipped is skipped by a bound: with z_k the normalised support and J the samples
-where feature j is nonzero, rho(j, k) = f_j . z_k / norm_j, because z_k sums to zero. Cauchy and Schwarz on J give
+where feature j is nonzero, r of n, rho(j, k) = f_j . z_k / norm_j, because z_k sums to zero. Cauchy and Schwarz on J
+give
 
-    |rho(j, k)| <= ||f_j|| / norm_j * sqrt(sum of the |J| largest squares of z_k),
+    |rho(j, k)| <= ||f_j|| / norm_j * sqrt(sum of the r largest squares of z_k),
 
+where ||f_j|| / norm_j is at most (1 - r/n)^(-1/2);
 so a feature with few nonzeros cannot correlate with a support whose weight is spread over many samples. Most features
-of text and log data are rare, and whole rows are left unread.
+of text and log data are rare: they are compared with the rarest supports alone, or with none and are left unread. Of
+frequent ones only a part is read: when the rest of it, by Cauchy and Schwarz again, can no longer make a correlation.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from gdm_dask.correlation import correlations
 from gdm_dask.kernels import sparse_groups
 from gdm_dask.store.block import Block
 
-#: Nonzeros up to which the bound is tabulated; rows with more of them are always scanned.
-MAX_REACH = 1 << 20
 #: Widens the bound against rounding.
 SLACK = 1.0 + 1e-9
+#: Parts of the samples after which a feature is given up that can no longer correlate.
+CHECKS = (0.3, 0.4, 0.55, 0.75, 1.0)
 #: A dense block is screened with BLAS, whose rounding depends on shapes; pairs this near the limit are computed anew.
 SCREEN = 1e-6
 
@@ -38,7 +41,7 @@ class Pairs:
     feature : ndarray of int64
     rho : ndarray of float64
     n_scanned, n_skipped : int
-        Features whose nonzeros were read, and features that a bound ruled out.
+        Features that were compared with supports, and features that a bound ruled out.
     """
 
     support: np.ndarray
@@ -50,50 +53,75 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Supports:
-    """Support rows with what the search needs of them, made once for many blocks."""
+    """Support rows with what the search needs of them, made once for all blocks.
+
+    Attributes
+    ----------
+    rows : Block
+        The supports, those that few nonzeros reach first.
+    order : ndarray of int64
+        Where each of them was among the supports as given.
+    limit : float
+    least : ndarray of shape (supports,), int64
+        A feature with fewer nonzeros reaches neither this support nor any behind it; increasing.
+    checks : ndarray of uint32
+        Samples at which it is checked whether it is worth to go on; the last one is their number.
+    rests : ndarray of shape (checks, supports)
+        Lengths of the raw rows from there on.
+    at_indptr, at_support, at_value : ndarray
+        The same rows by sample.
+    """
 
     rows: Block
+    order: np.ndarray
     limit: float
-    reach: np.ndarray
+    least: np.ndarray
+    checks: np.ndarray
+    rests: np.ndarray
     at_indptr: np.ndarray
     at_support: np.ndarray
     at_value: np.ndarray
 
 
 def prepare(rows: Block, limit: float) -> Supports:
-    """Index support rows by sample and tabulate how far features with few nonzeros can reach."""
+    """Order support rows by how many nonzeros it takes to reach them, and index them by sample."""
+    checks = np.array([round(part * rows.n_samples) for part in CHECKS], np.uint32)
     if rows.indptr is None:
-        none = np.zeros(0, np.uint32)
-        return Supports(rows, limit, np.ones(1), none, none, np.zeros(0))
+        none, nothing = np.zeros(0, np.uint32), np.zeros(0)
+        return Supports(rows, np.arange(rows.n_rows), limit, none, checks, nothing, none, none, nothing)
+    least = least_nonzeros(rows, limit)
+    order = np.argsort(least, kind="stable")
+    rows = rows.rows(order)
     by_sample = rows.to_scipy().astype(np.float64).tocsc()
+    squares = by_sample.power(2)
+    rests = np.sqrt([np.asarray(squares[:, check:].sum(axis=1)).ravel() for check in checks])
     return Supports(
         rows,
+        order,
         limit,
-        reach_of(rows),
+        least[order],
+        checks,
+        rests,
         by_sample.indptr.astype(np.uint32),
         by_sample.indices.astype(np.uint32),
         by_sample.data,
     )
 
 
-def reach_of(rows: Block) -> np.ndarray:
-    """``reach[r]``: the largest sqrt(sum of the r largest squares of z_k) over the supports k; the last entry is 1."""
-    assert rows.indptr is not None
+def least_nonzeros(rows: Block, limit: float) -> np.ndarray:
+    """How many nonzeros a feature needs at least to reach each support; no number is enough for a constant one."""
     raw = rows.to_scipy().astype(np.float64)
-    length = min(rows.n_samples, MAX_REACH)
-    reach = np.zeros(length + 1)
+    least = np.full(rows.n_rows, rows.n_samples + 1)
     for k in np.flatnonzero(rows.norms):
         values = raw.data[raw.indptr[k] : raw.indptr[k + 1]]
         at_zero = (rows.means[k] / rows.norms[k]) ** 2
         inside = ((values - rows.means[k]) / rows.norms[k]) ** 2
-        # the entries at zero are all alike: bound the r largest by the inside ones, none of them below `at_zero`
-        largest = np.sort(np.maximum(inside, at_zero))[::-1][:length]
-        sums = np.concatenate([[0.0], np.cumsum(largest)])
-        rest = sums[-1] + at_zero * np.arange(1, length + 1 - len(largest))
-        np.maximum(reach, np.concatenate([sums, rest]), out=reach)
-    reach = np.minimum(np.sqrt(reach) * SLACK, 1.0)
-    reach[-1] = 1.0
-    return reach
+        # the entries at zero are all alike: bound the largest by the inside ones, none of them below `at_zero`
+        sums = np.cumsum(np.sort(np.maximum(inside, at_zero))[::-1])
+        counts = np.arange(1, len(sums) + 1)
+        reached = sums * SLACK >= limit**2 * (1.0 - counts / rows.n_samples)
+        least[k] = 1 + np.argmax(reached) if reached.any() else len(sums) + 1
+    return least
 
 
 def find_pairs(block: Block, supports: Supports) -> Pairs:
@@ -107,7 +135,8 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         support, row, rho = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity)
         counters[:] = 0
         n_pairs = sparse_groups(
-            block.indptr, block.indices, block.values, block.means, block.norms, supports.reach,
+            block.indptr, block.indices, block.values, block.means, block.norms,
+            supports.least, supports.checks, supports.rests,
             rows.indptr, rows.indices, rows.values, rows.means, rows.norms,
             supports.at_indptr, supports.at_support, supports.at_value, block.n_samples, supports.limit,
             support, row, rho, counters,
@@ -115,8 +144,9 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         if n_pairs >= 0:
             break
         capacity *= 4
-    order = np.lexsort((support[:n_pairs], row[:n_pairs]))
-    return Pairs(support[order], row[order] + block.start, rho[order], int(counters[0]), int(counters[1]))
+    found = supports.order[support[:n_pairs]]
+    order = np.lexsort((found, row[:n_pairs]))
+    return Pairs(found[order], row[order] + block.start, rho[order], int(counters[0]), int(counters[1]))
 
 
 def _find_dense(block: Block, supports: Supports) -> Pairs:

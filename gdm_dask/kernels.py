@@ -1,7 +1,7 @@
 """Numeric kernels on blocks of raw feature rows. They know neither Dask nor Zarr, and release the GIL.
 
-Every number that comes out depends on one row (or one pair of rows) alone and is summed in the order of the samples,
-so results are the same to the bit for every cut into blocks, every scheduler and every number of workers. Sums are
+Every number that comes out depends on one row (or one pair of rows) alone and is summed in an order that they fix, so
+results are the same to the bit for every cut into blocks, every scheduler and every number of workers. Sums are
 float64 whatever the values are. ``values is None`` means that all nonzeros are 1; numba compiles that case separately.
 """
 
@@ -17,23 +17,40 @@ LANES = 8
 #: a correlation is computed from centred values.
 CANCELLATION = 1e5
 
+#: Rows of which fewer nonzeros than this are left are compared to the end without a further check.
+CHECKED_FROM = 64
+
 
 @njit(cache=True, nogil=True)
 def sparse_scores(indptr, indices, values, means, norms, vectors, sums, out):  # type: ignore[no-untyped-def]
-    """Scores of sparse rows: ``out[v, j] = (f_j . a_v - mean_j sum(a_v)) / norm_j``, 0 where the norm is 0."""
-    for row in range(len(norms)):
-        start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
-        for v in range(len(vectors)):
+    """Scores of sparse rows: ``out[v, j] = (f_j . a_v - mean_j sum(a_v)) / norm_j``, 0 where the norm is 0.
+
+    Every other nonzero of a row has a sum of its own, so that an addition need not wait for the one before. The loop is
+    written out here: in a function of its own it takes twice the time.
+    """
+    one, two = np.uint64(1), np.uint64(2)
+    for v in range(len(vectors)):
+        vector = vectors[v]
+        for row in range(len(norms)):
             if norms[row] == 0.0:
                 out[v, row] = 0.0
                 continue
-            total = 0.0
-            for position in range(start, stop):
+            position, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+            even = odd = 0.0
+            while position + one < stop:
                 if values is None:
-                    total += vectors[v, indices[position]]
+                    even += vector[indices[position]]
+                    odd += vector[indices[position + one]]
                 else:
-                    total += values[position] * vectors[v, indices[position]]
-            out[v, row] = (total - means[row] * sums[v]) / norms[row]
+                    even += values[position] * vector[indices[position]]
+                    odd += values[position + one] * vector[indices[position + one]]
+                position += two
+            if position < stop:
+                if values is None:
+                    even += vector[indices[position]]
+                else:
+                    even += values[position] * vector[indices[position]]
+            out[v, row] = (even + odd - means[row] * sums[v]) / norms[row]
 
 
 @njit(cache=True, nogil=True)
@@ -134,23 +151,48 @@ def dense_correlations(values, means, norms, o_values, o_means, o_norms, out):  
 
 
 @njit(cache=True, nogil=True)
+def _count_up_to(increasing, bound):  # type: ignore[no-untyped-def]
+    """How many entries of an increasing array are at most `bound`."""
+    low, high = 0, len(increasing)
+    while low < high:
+        middle = (low + high) // 2
+        if increasing[middle] <= bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _none_can_reach(sums, n_near, rest, s_rests, mean, norm, s_means, s_norms, n_samples, limit):  # type: ignore[no-untyped-def]
+    """Whether no support can reach the limit: `sums` so far, and `rest`, the length of the row from here on."""
+    for k in range(n_near):
+        scale = norm * s_norms[k]
+        shift = n_samples * (mean * s_means[k])
+        if abs(shift) > CANCELLATION * scale or abs(sums[k] - shift) + rest * s_rests[k] >= limit * scale * (
+            1.0 - 1e-9
+        ):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
 def sparse_groups(  # type: ignore[no-untyped-def]
-    indptr, indices, values, means, norms, reach,
+    indptr, indices, values, means, norms, least, checks, s_rests,
     s_indptr, s_indices, s_values, s_means, s_norms, at_indptr, at_support, at_value, n_samples, limit,
     pair_support, pair_row, pair_rho, counters,
 ):  # fmt: skip
     """Pairs (support, row) with ``|rho| >= limit``; returns how many, or -1 where the output is too short.
 
     The supports come twice: as rows (``s_``) and by sample (``at_``: which supports have a nonzero there, and what).
-    A row is skipped when it provably reaches no support: ``||f_j|| / norm_j * reach[nonzeros of j] < limit``, see
-    `reach_of`. A support without a common sample is left out when its correlation, which is then minus the product of
-    both ``sqrt(n) |mean| / norm``, cannot reach the limit. ``counters`` gets (rows scanned, rows skipped).
+    A row of r nonzeros provably reaches no support from the first k with ``least[k] > r`` on, see `gdm_dask.groups`;
+    supports are in that order, so a look at each sample ends there. At the samples `checks` a row is given up when what
+    is left of it and of the supports (``s_rests``, their lengths from there on) cannot make up for what was found. A
+    support without a common sample is left out when its correlation, which is then minus the product of both
+    ``sqrt(n) |mean| / norm``, cannot reach the limit. ``counters`` gets (rows that were compared to the end, others).
     """
     n_supports = len(s_norms)
-    last = np.uint64(len(reach) - 1)
     sums = np.zeros(n_supports)
-    met_in = np.full(n_supports, -1)  # the row in which a support was met last
-    met = np.zeros(n_supports, np.int64)
     farthest = 0.0
     for k in range(n_supports):
         if s_norms[k] != 0.0:
@@ -158,34 +200,36 @@ def sparse_groups(  # type: ignore[no-untyped-def]
     n_pairs = 0
     for row in range(len(norms)):
         start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
-        if norms[row] == 0.0:
-            counters[1] += 1
-            continue
-        length = np.sqrt(norms[row] * norms[row] + n_samples * means[row] * means[row])
-        if length * reach[min(stop - start, last)] < limit * norms[row]:
+        n_near = 0 if norms[row] == 0.0 else _count_up_to(least, np.int64(stop - start))
+        sums[:n_near] = 0.0
+        position = start
+        left = whole = norms[row] * norms[row] + n_samples * means[row] * means[row]
+        for check in range(len(checks)):
+            if n_near == 0:
+                break
+            while position < stop and indices[position] < checks[check]:
+                value = 1.0 if values is None else np.float64(values[position])
+                sample = np.uint64(indices[position])
+                for entry in range(np.uint64(at_indptr[sample]), np.uint64(at_indptr[sample + np.uint64(1)])):
+                    k = at_support[entry]
+                    if k >= n_near:
+                        break
+                    sums[k] += value * at_value[entry]
+                left -= value * value
+                position += np.uint64(1)
+            if stop - position >= CHECKED_FROM and _none_can_reach(
+                sums, n_near, np.sqrt(max(left, 0.0) + 1e-9 * whole), s_rests[check], means[row], norms[row],
+                s_means, s_norms, n_samples, limit,
+            ):  # fmt: skip
+                n_near = 0
+        if n_near == 0:
             counters[1] += 1
             continue
         counters[0] += 1
-        n_met = 0
-        for position in range(start, stop):
-            value = 1.0 if values is None else np.float64(values[position])
-            sample = indices[position]
-            for entry in range(np.uint64(at_indptr[sample]), np.uint64(at_indptr[np.uint64(sample) + np.uint64(1)])):
-                k = at_support[entry]
-                if met_in[k] != row:
-                    met_in[k] = row
-                    met[n_met] = k
-                    n_met += 1
-                    sums[k] = 0.0
-                sums[k] += value * at_value[entry]
-        if n_samples * abs(means[row]) * farthest >= limit * norms[row] * (1.0 - 1e-9):
-            for k in range(n_supports):
-                if met_in[k] != row:
-                    met[n_met] = k
-                    n_met += 1
-                    sums[k] = 0.0
-        for m in range(n_met):
-            k = met[m]
+        is_far = n_samples * abs(means[row]) * farthest < limit * norms[row] * (1.0 - 1e-9)
+        for k in range(n_near):
+            if is_far and sums[k] == 0.0:
+                continue
             scale = norms[row] * s_norms[k]
             if scale == 0.0:
                 continue

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.engine import Engine
-from gdm_dask.groups import Pairs, find_pairs, merge_pairs, prepare
+from gdm_dask.groups import Pairs, Supports, find_pairs, merge_pairs, prepare
 from gdm_dask.ranking import Ranking, merge, top_of_block
 from gdm_dask.scores import scores
 from gdm_dask.store.block import Block, stack
@@ -46,21 +46,18 @@ def score_task(numbers: list[int], handle: Any, vectors: np.ndarray, k: int) -> 
     """Top `k` of some blocks for every vector."""
     found: list[list[Ranking]] = [[] for _ in vectors]
     n_read = n_bytes = 0
-    for number in numbers:
-        block, read = handle.block(number)
+    for block, read in handle.blocks(numbers):
         n_read, n_bytes = n_read + (read > 0), n_bytes + read
         for rankings, row_scores in zip(found, scores(block, vectors), strict=True):
             rankings.append(top_of_block(block.start, row_scores, k))
     return [merge(rankings, k) for rankings in found], Reads(n_read, n_bytes)
 
 
-def group_task(numbers: list[int], handle: Any, rows: Block, limit: float) -> tuple[Pairs, Reads]:
+def group_task(numbers: list[int], handle: Any, supports: Supports) -> tuple[Pairs, Reads]:
     """Features of some blocks that correlate with a support."""
-    supports = prepare(rows, limit)
     parts = []
     n_read = n_bytes = 0
-    for number in numbers:
-        block, read = handle.block(number)
+    for block, read in handle.blocks(numbers):
         n_read, n_bytes = n_read + (read > 0), n_bytes + read
         parts.append(find_pairs(block, supports))
     return merge_pairs(parts), Reads(n_read, n_bytes)
@@ -95,14 +92,14 @@ class Passes:
     Parameters
     ----------
     handle : StoreHandle or MemoryStore
-        Gives blocks to tasks: ``block(number)`` and ``rows(features)``.
+        Gives blocks to tasks: ``blocks(numbers)`` and ``rows(features)``.
     sizes : list of int
         Decoded bytes of each block.
     engine : Engine
     """
 
     def __init__(self, handle: Any, sizes: list[int], engine: Engine) -> None:
-        self._handle = handle
+        self.handle = handle
         self._engine = engine
         self._tasks = tasks_of(sizes, engine)
         self.counts = PassCounts()
@@ -114,7 +111,7 @@ class Passes:
 
     def groups(self, rows: Block, limit: float) -> Pairs:
         """One pass for the groups of all supports, given as raw rows."""
-        results = self._run("groups", partial(group_task, limit=limit), rows)
+        results = self._run("groups", group_task, prepare(rows, limit))
         pairs = merge_pairs([part for part, _ in results])
         self.counts.rows_scanned += pairs.n_scanned
         self.counts.rows_skipped += pairs.n_skipped
@@ -124,14 +121,14 @@ class Passes:
         """Raw rows of some features, from the workers that hold their blocks."""
         began = time.perf_counter()
         if self._engine.shares_memory or not len(features):
-            rows = self._handle.rows(features)
+            rows = self.handle.rows(features)
         else:
-            starts = self._handle.block_starts[[numbers[0] for numbers in self._tasks]]
+            starts = self.handle.block_starts[[numbers[0] for numbers in self._tasks]]
             owner = np.searchsorted(starts, features, side="right") - 1
             places = np.unique(owner)
             wanted = [np.flatnonzero(owner == place) for place in places]
             parts = self._engine.map(
-                row_task, [features[positions] for positions in wanted], self._handle, places=places.tolist()
+                row_task, [features[positions] for positions in wanted], self.handle, places=places.tolist()
             )
             rows = stack(parts).rows(np.argsort(np.concatenate(wanted)))
         self._clock("rows", began)
@@ -139,8 +136,8 @@ class Passes:
 
     def _run(self, name: str, task: Callable[..., Any], *common: Any) -> list[Any]:
         began = time.perf_counter()
-        self._handle.begin_pass()
-        results = self._engine.map(task, self._tasks, self._handle, *common, places=range(len(self._tasks)))
+        self.handle.begin_pass()
+        results = self._engine.map(task, self._tasks, self.handle, *common, places=range(len(self._tasks)))
         counts = self.counts
         counts.passes += 1
         counts.tasks += len(results)

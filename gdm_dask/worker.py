@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.store import Block
+from gdm_dask.store.buffers import Buffers, SpareBuffers
 from gdm_dask.store.feature_store import FeatureStore
 
 logger = logging.getLogger(__name__)
@@ -55,17 +57,22 @@ class BlockCache:
     def put(self, key: tuple[str, int], block: Block, pass_id: str, limit: int) -> None:
         """Hold a block if it fits below `limit` bytes, once blocks that are no longer used have made room."""
         with self._lock:
-            self._begin(key[0], pass_id)
-            if key in self._held:
-                return
-            if self._nbytes + block.nbytes > limit:
-                recent = self._passes[key[0]]
-                for other, held in list(self._held.items()):
-                    if other[0] != key[0] or held.last_pass not in recent:
-                        self._drop(other)
-            if self._nbytes + block.nbytes <= limit:
+            if key not in self._held and self._make_room(key[0], block.nbytes, pass_id, limit):
                 self._held[key] = _Held(block, pass_id)
                 self._nbytes += block.nbytes
+
+    def has_room(self, store: str, nbytes: int, pass_id: str, limit: int) -> bool:
+        """Whether a block of a store would fit, once blocks that are no longer used have made room."""
+        with self._lock:
+            return self._make_room(store, nbytes, pass_id, limit)
+
+    def _make_room(self, store: str, nbytes: int, pass_id: str, limit: int) -> bool:
+        self._begin(store, pass_id)
+        if self._nbytes + nbytes > limit:
+            for other, held in list(self._held.items()):
+                if other[0] != store or held.last_pass not in self._passes[store]:
+                    self._drop(other)
+        return self._nbytes + nbytes <= limit
 
     def forget(self, store: str) -> None:
         """Let go of all blocks of a store."""
@@ -84,6 +91,7 @@ class BlockCache:
 
 
 cache = BlockCache()
+spare = SpareBuffers()
 _stores: dict[tuple[str, str], FeatureStore] = {}
 _stores_lock = threading.Lock()
 
@@ -91,6 +99,7 @@ _stores_lock = threading.Lock()
 def forget_store(fingerprint: str) -> None:
     """Let go of a store and its blocks in this process."""
     cache.forget(fingerprint)
+    spare.drop()
     with _stores_lock:
         for key in [key for key in _stores if key[1] == fingerprint]:
             del _stores[key]
@@ -140,21 +149,33 @@ class StoreHandle:
         """First feature of each block, and the number of features."""
         return self.store.block_starts
 
-    def block(self, number: int) -> tuple[Block, int]:
-        """Block `number`, and the bytes that had to be read for it: 0 where it was held."""
+    def blocks(self, numbers: list[int]) -> Iterator[tuple[Block, int]]:
+        """Blocks one after the other, and the bytes that had to be read for each: 0 where it was held.
+
+        A block that is not kept lasts until the next one: it lies in memory that is used again.
+        """
+        with spare.borrowed() as buffers:
+            for number in numbers:
+                yield self._block(number, buffers)
+
+    def _block(self, number: int, buffers: Buffers) -> tuple[Block, int]:
         key = (self.fingerprint, number)
         held = cache.get(key, self._pass_id)
         if held is not None:
             return held, 0
-        block = self._read(number)
+        nbytes = self.store.manifest.blocks[number].nbytes
+        if not cache.has_room(self.fingerprint, nbytes, self._pass_id, self._cache_bytes):
+            block = self._read(number, buffers)
+            return block, block.nbytes
+        block = self._read(number, None)
         cache.put(key, block, self._pass_id, self._cache_bytes)
         return block, block.nbytes
 
-    def _read(self, number: int) -> Block:
+    def _read(self, number: int, buffers: Buffers | None) -> Block:
         """Read a block; a fault that goes away when it is read again was not one of the store."""
         for attempt in range(READ_ATTEMPTS):
             try:
-                return self.store.load_block(number)
+                return self.store.load_block(number, buffers)
             except (OSError, DamagedStore) as error:
                 last: Exception = error
                 logger.warning("block %d of %s could not be read: %s", number, self._url, error)

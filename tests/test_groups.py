@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from instances import blocks_of, kinds, make, many, memory, passes_over, seeds, whole
 
 from gdm_dask.correlation import correlation_limit, correlations
-from gdm_dask.groups import Pairs, find_pairs, merge_pairs, prepare, reach_of
+from gdm_dask.groups import Pairs, find_pairs, least_nonzeros, merge_pairs, prepare
 
 taus = st.sampled_from([0.05, 0.25, 0.5, 0.9])
 
@@ -61,17 +61,26 @@ def test_pairs_are_the_same_bits_for_every_cut_into_blocks(kind, m, n, tau, spar
 
 
 @many(60)
-@given(kinds, st.integers(1, 6), st.integers(2, 9), seeds)
-def test_reach_is_never_below_the_truth(kind: str, m: int, n: int, seed: int) -> None:
-    """For every number r of samples: the most that r samples of any support can hold of its unit length."""
+@given(kinds, st.integers(1, 6), st.integers(2, 9), taus, seeds)
+def test_with_fewer_nonzeros_than_the_least_no_feature_reaches_a_support(kind, m, n, tau, seed) -> None:
+    """For every number r of samples: the most that r samples of a support can hold of its unit length."""
     X = make(kind, m, n, seed)
-    reach = reach_of(whole(X, sparse=True))
-    squares = reference.normalise(X) ** 2
-    assert len(reach) == n + 1
-    for r in range(n + 1):
-        truth = max(z[list(J)].sum() for z in squares for J in combinations(range(n), r))
-        assert reach[r] >= min(np.sqrt(truth), 1.0)
-        assert reach[r] <= 1.0
+    limit = correlation_limit(tau)
+    least = least_nonzeros(whole(X, sparse=True), limit)
+    for z, needed in zip(reference.normalise(X), least, strict=True):
+        for r in range(min(needed, n + 1)):
+            reached = np.sqrt(max((z[list(J)] ** 2).sum() for J in combinations(range(n), r)))
+            assert reached < limit * np.sqrt(1 - r / n) or reached == 0
+
+
+def test_a_rare_support_does_not_let_rare_features_be_compared_with_frequent_ones() -> None:
+    rng = np.random.default_rng(1)
+    X = np.vstack([rng.random((4, 900)) < 0.4, rng.random((200, 900)) < 0.01]).astype(float)
+    X[5] = X[4]
+    few = X[4:].sum(axis=1) < X[4].sum() / 2
+    pairs = pairs_of(X, [0, 4], 0.25, sparse=True)
+    assert as_groups(pairs, [0, 4]) == reference.groups(X, [0, 4], 0.25)
+    assert pairs.n_skipped >= few.sum() > 0
 
 
 def test_rare_features_are_skipped_and_the_answer_is_whole() -> None:
@@ -84,6 +93,20 @@ def test_rare_features_are_skipped_and_the_answer_is_whole() -> None:
     assert as_groups(pairs, supports) == reference.groups(X, supports, 0.25)
     assert pairs.n_skipped == 303
     assert pairs.n_scanned == 7
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_frequent_features_are_given_up_when_their_rest_cannot_correlate(values: bool) -> None:
+    rng = np.random.default_rng(2)
+    X = (rng.random((40, 1500)) < 0.3).astype(float)
+    if values:
+        X *= rng.uniform(0.5, 2.0, X.shape)
+    X[38], X[39] = 1.0 - X[0], 2.0 * X[1]  # disjoint and correlated all the same; a copy
+    X[37, 750:] = X[2, 750:]  # correlated in one half only
+    supports = [0, 1, 2]
+    pairs = pairs_of(X, supports, 0.4, sparse=True)
+    assert as_groups(pairs, supports) == reference.groups(X, supports, 0.4)
+    assert pairs.n_scanned <= 7
 
 
 def test_a_rare_support_still_finds_its_rare_companions() -> None:

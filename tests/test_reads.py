@@ -22,9 +22,9 @@ class Tracker:
         self.rows: Counter[int] = Counter()
         load, read_rows = FeatureStore.load_block, layout.read_block_rows
 
-        def load_block(store: FeatureStore, number: int):
+        def load_block(store: FeatureStore, number: int, *buffers):
             self.blocks[number] += 1
-            return load(store, number)
+            return load(store, number, *buffers)
 
         def read_block_rows(folder, number, *rest):
             self.rows[number] += 1

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 import numpy as np
 
 from gdm_dask.errors import DamagedStore, GdmError
+from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.chunks import codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
 
@@ -119,8 +121,17 @@ def write_array(folder: Folder, name: str, values: np.ndarray, codec: str) -> Ar
     return entry
 
 
-def read_array(folder: Folder, name: str, entry: ArrayEntry, start: int = 0, stop: int | None = None) -> np.ndarray:
+def read_array(
+    folder: Folder,
+    name: str,
+    entry: ArrayEntry,
+    start: int = 0,
+    stop: int | None = None,
+    buffers: Buffers | None = None,
+) -> np.ndarray:
     """Rows `start` to `stop` of an array; decodes only the chunks that hold them, and checks those.
+
+    With `buffers` it is decoded into them, into the array that has the last part of `name`.
 
     Raises
     ------
@@ -132,7 +143,10 @@ def read_array(folder: Folder, name: str, entry: ArrayEntry, start: int = 0, sto
     if stop <= start or not all(row_shape):
         return np.zeros((max(0, stop - start), *row_shape), entry.dtype)
     first, last = start // entry.chunk, -(-stop // entry.chunk)
-    out = np.empty(((last - first) * entry.chunk, *row_shape), entry.dtype)
+    shape = ((last - first) * entry.chunk, *row_shape)
+    out = (
+        np.empty(shape, entry.dtype) if buffers is None else buffers.take(PurePosixPath(name).name, shape, entry.dtype)
+    )
     for number in range(first, last):
         position = (number - first) * entry.chunk
         _read_chunk(folder, name, entry, number, out[position : position + entry.chunk])

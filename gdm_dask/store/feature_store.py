@@ -15,6 +15,7 @@ from gdm_dask.resources import default_memory_limit, format_bytes, n_cores
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array
 from gdm_dask.store.block import Block, stack
+from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
 
 if TYPE_CHECKING:
@@ -154,10 +155,12 @@ class FeatureStore:
 
         return self._per_feature(of_block).astype(np.int64)
 
-    def load_block(self, number: int) -> Block:
-        """Block `number` as arrays with its moments, checked."""
-        entry = self.manifest.blocks[number]
-        return layout.read_block(self._folder, number, entry, self.shape[1])
+    def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
+        """Block `number` as arrays with its moments, checked.
+
+        With `buffers` its arrays lie in them, and last until the next block is read into them.
+        """
+        return layout.read_block(self._folder, number, self.manifest.blocks[number], self.shape[1], buffers)
 
     def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
         """Some features as a block, in the order given; reads only the chunks that hold them.

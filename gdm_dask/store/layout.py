@@ -30,6 +30,7 @@ import numpy as np
 from gdm_dask.errors import DamagedStore
 from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_ranges, write_array
 from gdm_dask.store.block import Block
+from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
 
 FORMAT = "gdm_dask feature store"
@@ -181,10 +182,10 @@ def write_block(folder: Folder, number: int, block: Block, codec: str, names: li
     return BlockEntry(block.start, block.stop, int(block.counts().sum()), arrays)
 
 
-def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> Block:
-    """Read and check a whole block."""
+def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, buffers: Buffers | None = None) -> Block:
+    """Read and check a whole block, into `buffers` where they are given."""
     found = {
-        name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name])
+        name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name], buffers=buffers)
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }

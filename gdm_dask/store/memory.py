@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,6 +55,10 @@ class MemoryStore:
     def block(self, number: int) -> tuple[Block, int]:
         """Block `number`; nothing is read for it."""
         return self._blocks[number], 0
+
+    def blocks(self, numbers: list[int]) -> Iterator[tuple[Block, int]]:
+        """Blocks one after the other; nothing is read for them."""
+        return map(self.block, numbers)
 
     def rows(self, features: np.ndarray) -> Block:
         """Some rows, in the order given."""

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from gdm_dask.errors import BadInput
 from gdm_dask.moments import dense_moments, sparse_moments
 from gdm_dask.store.block import Block
+from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.folder import Folder
 
@@ -71,9 +72,9 @@ class SampledStore(FeatureStore):
         text = f"{self._whole.fingerprint} {self.fraction!r} {self.seed!r}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def load_block(self, number: int) -> Block:
+    def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
         """Block `number`, chosen samples only."""
-        return self._cut(self._whole.load_block(number))
+        return self._cut(self._whole.load_block(number, buffers))
 
     def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
         """Some features, chosen samples only."""
