@@ -46,9 +46,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     ----------
     n_features_to_select : int, optional
         How many supports to select. Three times as many enter by the cutting plane, and the best of them are chosen by
-        backward steps and swaps (`gdm_dask.polish`); with fewer than 20 samples for each support, or with tau = 0, the
-        first to enter are taken. Without a number, the cutting plane runs to `tol` or `max_cuts`, and every support
-        with a nonzero weight is kept.
+        backward steps and swaps that weigh fit against redundancy (`gdm_dask.polish`); with fewer than 20 samples for
+        each support, or with tau = 0, the first to enter are taken. Without a number, the cutting plane runs to `tol`
+        or `max_cuts`, and every support with a nonzero weight is kept.
     tau : float
         Features correlate from ``|rho| >= 1 - tau`` on; in [0, 1). 0 switches the constraint off, which is the Feature
         Generating Machine (FGM).
