@@ -24,6 +24,8 @@ active samples are found anew by Newton's method.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from gdm_dask.master import single_threaded_blas
@@ -100,8 +102,6 @@ class LocalMachine:
     b : float
     value : float
         F of the subset.
-    correlations : ndarray of shape (d, d)
-        ``|rho|`` of the rows, 0 on the diagonal.
     """
 
     def __init__(self, rows: Rows, y: np.ndarray, C: float) -> None:
@@ -113,9 +113,6 @@ class LocalMachine:
         self._active = np.zeros(rows.n_samples, bool)
         self._gram = np.zeros((rows.n_rows, rows.n_rows))
         self._signed = np.zeros(rows.n_rows)
-        # the Gram matrix of normalised rows over all samples
-        self.correlations = np.abs(rows.gram(np.ones(rows.n_samples, np.int8), y)[0])
-        np.fill_diagonal(self.correlations, 0.0)
 
     def solve(self, chosen: np.ndarray) -> None:
         """Newton's method on the subset `chosen`."""
@@ -143,6 +140,13 @@ class LocalMachine:
         machine.w[: len(self.w)], machine.b = self.w, self.b
         machine.solve(chosen)
         return machine
+
+    @cached_property
+    def correlations(self) -> np.ndarray:
+        """``|rho|`` of the rows, 0 on the diagonal: the Gram matrix of normalised rows over all samples has it."""
+        gram, _ = self._rows.gram(np.ones(self._rows.n_samples, np.int8), self._y)
+        np.fill_diagonal(gram, 0.0)
+        return np.abs(gram)
 
     def redundancy(self, chosen: np.ndarray) -> float:
         """Sum over the pairs of a subset, at least one, of |rho| and of what |rho| of independent features is."""

@@ -16,9 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import Cluster, Started, gdm, same_model, small_store, undisturbed
-
-from gdm_dask import FeatureStore
+from clusters import Cluster, Started, gdm, same_model
 
 SETTINGS = {"tau": 0.4, "cut_size": 2, "max_cuts": 9, "tol": 0.0}
 OPTIONS = ["--tau", "0.4", "--cut-size", "2", "--max-cuts", "9", "--tol", "0"]
@@ -27,16 +25,6 @@ SEED = int(os.environ.get("GDM_CHAOS_SEED", 0))
 FAULTS_PER_FIT = 14
 AT_ONCE = 3
 N_WORKERS = 3
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> FeatureStore:
-    return small_store(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def expected(store, tmp_path_factory) -> Path:
-    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture

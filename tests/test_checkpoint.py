@@ -16,25 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import Started, gdm, same_model, small_data, small_store, undisturbed, until
+from clusters import Started, gdm, same_model, small_data, until
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.errors import BadInput, GdmError, Locked
 from gdm_dask.locks import FileLock
 from gdm_dask.run_directory import RunDirectory
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
 OPTIONS = ["--tau", "0.4", "--cut-size", "3", "--max-cuts", "5", "--tol", "0"]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> FeatureStore:
-    return small_store(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def expected(store, tmp_path_factory) -> Path:
-    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 def machine(**options) -> GroupDiscoveryMachine:

@@ -16,7 +16,7 @@ import distributed
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from clusters import Cluster, Started, small_store, until
+from clusters import Cluster, Started, until
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.data import PROCESSES_FROM, default_scheduler
@@ -27,11 +27,6 @@ from gdm_dask.errors import BadInput, EngineError
 from gdm_dask.store.block import Block
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 4, "tol": 0.0}
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> FeatureStore:
-    return small_store(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")

@@ -10,37 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import FOREVER, Cluster, same_model, small_store, undisturbed, until
+from clusters import FOREVER, Cluster, same_model, until
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, open_store
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.run_directory import RunDirectory
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> FeatureStore:
-    return small_store(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def expected(store, tmp_path_factory) -> Path:
-    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
-
-
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("lasting") / "cluster")
-    yield cluster
-    cluster.end()
-
-
-@pytest.fixture
-def cluster(lasting) -> Cluster:
-    """Two workers, none of them struck yet."""
-    lasting.refresh(2)
-    return lasting
 
 
 @pytest.fixture

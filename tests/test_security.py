@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import Cluster, gdm, same_model, small_store, undisturbed, until
+from clusters import Cluster, gdm, same_model, small_store, until
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -41,11 +41,6 @@ NASTY = "[bold red]x[/] \x1b[31m\x07\r\x9b2J [link=file:///etc/passwd]y[/link] \
 def store(tmp_path_factory) -> FeatureStore:
     names = [f"{number} {NASTY}" for number in range(300)]
     return small_store(tmp_path_factory.mktemp("data"), feature_names=names)
-
-
-@pytest.fixture(scope="module")
-def expected(store, tmp_path_factory) -> Path:
-    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 def make_certificates(folder: Path) -> dict[str, str]:

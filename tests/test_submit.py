@@ -9,37 +9,14 @@ from pathlib import Path
 
 import distributed
 import pytest
-from clusters import Cluster, Started, gdm, same_model, small_store, undisturbed, until
+from clusters import Cluster, Started, gdm, same_model, until
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine
+from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.errors import BadInput
 from gdm_dask.submission import cancel_job, fetch_job, job_log, job_status, list_jobs, submit_fit, wait_for_job
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
 OPTIONS = ["--tau", "0.4", "--cut-size", "3", "--max-cuts", "5", "--tol", "0"]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> FeatureStore:
-    return small_store(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def expected(store, tmp_path_factory) -> Path:
-    return undisturbed(store, SETTINGS, tmp_path_factory.mktemp("expected"))
-
-
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("submit") / "cluster")
-    yield cluster
-    cluster.end()
-
-
-@pytest.fixture
-def cluster(lasting) -> Cluster:
-    lasting.refresh(2)
-    return lasting
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""What several files of tests begin with: a small store, an undisturbed fit of it, and a cluster of real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clusters import Cluster, small_store, undisturbed
+
+from gdm_dask import FeatureStore
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> FeatureStore:
+    return small_store(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def expected(request, store, tmp_path_factory) -> Path:
+    """The run directory of a fit with the SETTINGS of the tests' file that nothing happens to."""
+    return undisturbed(store, request.module.SETTINGS, tmp_path_factory.mktemp("expected"))
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("lasting") / "cluster")
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def cluster(lasting) -> Cluster:
+    """Two workers, none of them struck yet."""
+    lasting.refresh(2)
+    return lasting
