@@ -22,13 +22,18 @@ lint: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest
 
-# Each benchmark prints its figures; they mean something on a quiet machine only.
-BENCHMARKS := $(patsubst pipelines/bench/%.py,bench-%,$(filter-out %/measure.py,$(wildcard pipelines/bench/*.py)))
+# Each benchmark prints its figures; they mean something on a quiet machine only. Those of speed take data sets and
+# results to runs/bench and go on where they stopped: pipelines/bench/frame.py has the options, for BENCH="--again ...".
+BENCHMARKS := ingest codecs engine passes fits growth
 
-bench: $(BENCHMARKS)
+bench: $(addprefix bench-,$(BENCHMARKS))
 
-bench-%: $(VENV)/.installed
-	$(BIN)/python pipelines/bench/$*.py
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -e ".[bench]"
+	touch $@
+
+bench-%: $(VENV)/.bench
+	$(BIN)/python pipelines/bench/$*.py $(BENCH)
 
 # Faults drawn by a seed strike fits on real Dask processes: minutes. GDM_CHAOS_SEED=... for others.
 chaos: $(VENV)/.installed

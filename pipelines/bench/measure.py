@@ -26,22 +26,40 @@ class Measured:
         )
 
 
-def measure(command: list[str]) -> Measured:
-    """Run a command to its end; memory is the sum over its processes, looked at every 10 ms."""
+class Failed(Exception):
+    """A command ended with a code other than 0."""
+
+
+def measure(command: list[str], env: dict[str, str] | None = None, time_limit: float = float("inf")) -> Measured:
+    """Run a command to its end; memory is the sum over its processes, looked at every 50 ms.
+
+    Raises
+    ------
+    Failed
+        With the command and its code.
+    TimeoutError
+        After `time_limit` seconds; all processes of the command are ended.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began, peak = time.perf_counter(), 0
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     tree = psutil.Process(process.pid)
     while process.poll() is None:
         try:
-            peak = max(peak, sum(one.memory_info().rss for one in (tree, *tree.children(recursive=True))))
+            family = (tree, *tree.children(recursive=True))
+            peak = max(peak, sum(one.memory_info().rss for one in family))
+            if time.perf_counter() - began > time_limit:
+                for one in family:
+                    one.kill()
+                process.communicate()
+                raise TimeoutError
         except psutil.NoSuchProcess:
             continue
-        time.sleep(0.01)
+        time.sleep(0.05)
     seconds = time.perf_counter() - began
     output, _ = process.communicate()
     if process.returncode:
-        raise SystemExit(f"{' '.join(command)} failed with code {process.returncode}")
+        raise Failed(f"{' '.join(command)} failed with code {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Measured(seconds, cpu, peak, output)

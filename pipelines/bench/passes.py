@@ -1,0 +1,130 @@
+"""Passes over the blocks against what the hardware allows. See `frame` for the options.
+
+- *cached*: a score pass over blocks that are held in memory, Dask included, against two threads of plain scipy
+  ``X @ a`` on the same arrays;
+- *out of core*: a score pass with nothing held, against only reading and decoding the same chunks;
+- *groups*: the groups of 200 supports, nothing held, against a score pass out of core.
+
+Both sides of a ratio take turns in one process; the best of several is taken for each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from frame import Benchmark, Line, Results, main
+
+from gdm_dask.correlation import correlation_limit
+from gdm_dask.engine import Engine
+from gdm_dask.passes import Passes
+from gdm_dask.store import FeatureStore
+from gdm_dask.store.buffers import Buffers
+from gdm_dask.worker import StoreHandle, forget_store
+
+K, N_SUPPORTS, TAU, N_THREADS = 400, 200, 0.25, 2
+TURNS = 5
+
+
+@contextmanager
+def passes_over(store: FeatureStore, cache_bytes: int) -> Iterator[Passes]:
+    """Passes with the threads scheduler."""
+    handle = StoreHandle(store, cache_bytes)
+    with Engine("threads", N_THREADS) as engine:
+        yield Passes(handle, [entry.nbytes for entry in store.manifest.blocks], engine)
+    forget_store(handle.fingerprint)
+
+
+def take_turns(**runs: Callable[[], object]) -> dict[str, float]:
+    """Seconds of the best of several runs of each."""
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(TURNS):
+        for name, run in runs.items():
+            began = time.perf_counter()
+            run()
+            taken[name].append(time.perf_counter() - began)
+    return {name: min(seconds) for name, seconds in taken.items()}
+
+
+def weights_of(store: FeatureStore) -> np.ndarray:
+    """Weights of the samples as a master problem leaves them: some heavy, many light; times the labels."""
+    alpha = np.random.default_rng(0).random(store.shape[1]) ** 3
+    return (alpha / alpha.sum() * store.labels)[None]
+
+
+def decode(store: FeatureStore, pool: ThreadPoolExecutor) -> None:
+    """Read and decode all blocks, into memory that is used again."""
+
+    def some(numbers: range) -> None:
+        buffers = Buffers()
+        for number in numbers:
+            store.load_block(number, buffers)
+
+    list(pool.map(some, [range(first, store.n_blocks, N_THREADS) for first in range(N_THREADS)]))
+
+
+def cached(data: Dataset) -> dict[str, Any]:
+    """A score pass over held blocks, and scipy on the same arrays."""
+    store = data.train
+    vector = weights_of(store)
+    with passes_over(store, store.nbytes) as passes, ThreadPoolExecutor(N_THREADS) as pool:
+        passes.top(vector, K)
+        matrices = [block.to_scipy() for block, _ in passes.handle.blocks(range(store.n_blocks))]
+        taken = take_turns(
+            ours=lambda: passes.top(vector, K),
+            scipy=lambda: list(pool.map(lambda matrix: matrix @ vector[0], matrices)),
+        )
+        assert passes.counts.blocks_read == store.n_blocks
+    return {"seconds": taken["ours"], "scipy_seconds": taken["scipy"], "nonzeros": store.nnz}
+
+
+def out_of_core(data: Dataset) -> dict[str, Any]:
+    """A score pass that reads everything, and reading alone."""
+    store = data.train
+    vector = weights_of(store)
+    with passes_over(store, 0) as passes, ThreadPoolExecutor(N_THREADS) as pool:
+        taken = take_turns(ours=lambda: passes.top(vector, K), decode=lambda: decode(store, pool))
+    return {"seconds": taken["ours"], "decode_seconds": taken["decode"], "decoded_bytes": store.nbytes}
+
+
+def groups(data: Dataset) -> dict[str, Any]:
+    """Groups of the features that rank first, and a score pass, both out of core."""
+    store = data.train
+    vector = weights_of(store)
+    with passes_over(store, 0) as passes:
+        supports = passes.rows(passes.top(vector, N_SUPPORTS)[0].features)
+        taken = take_turns(
+            ours=lambda: passes.groups(supports, correlation_limit(TAU)), score=lambda: passes.top(vector, K)
+        )
+    return {"seconds": taken["ours"], "score_seconds": taken["score"]}
+
+
+def lines(results: Results) -> Iterator[Line]:
+    """The ratios."""
+    for (dataset, name), result in results.items():
+        if result["status"] != "ok":
+            continue
+        ours = f"{dataset}: {name} {result['seconds']:.3f} s"
+        if name == "cached":
+            other = result["scipy_seconds"]
+            yield Line(f"{ours}, two threads of scipy {other:.3f} s", other / result["seconds"], at_least=0.8)
+        elif name == "out of core":
+            other = result["decode_seconds"]
+            yield Line(f"{ours}, decoding alone {other:.3f} s", result["seconds"] / other, at_most=1.25)
+        else:
+            other = result["score_seconds"]
+            text = f"{dataset}: groups of {N_SUPPORTS} supports {result['seconds']:.3f} s, a score pass {other:.3f} s"
+            yield Line(text, result["seconds"] / other, at_most=3.0)
+
+
+BENCHMARK = Benchmark(
+    "passes", ("webspam", "kdd2010"), {"cached": cached, "out of core": out_of_core, "groups": groups}, {}, lines
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)

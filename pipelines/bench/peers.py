@@ -1,0 +1,169 @@
+"""What a user would pick instead: each selects about k features of a matrix in memory.
+
+A peer with a strength instead of a number of features gets the one that gives about k features, searched on a part of
+the samples and corrected on all of them; the seconds are those of the one last fit, the fairest favourable case for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+#: Features are as many as wanted, up to this part less or that part more.
+LESS, MORE = 0.1, 0.25
+#: Samples on which a strength is searched.
+SEARCH_SAMPLES = 5_000
+MAX_FITS = 25
+
+Matrix = sp.csr_array
+#: Weights of all features at a strength; more strength gives more features.
+Fit = Callable[[Matrix, np.ndarray, float], np.ndarray]
+
+
+def timed(select: Callable[[], Any]) -> tuple[Any, float]:
+    """What a function gives, and the seconds that it took."""
+    began = time.perf_counter()
+    found = select()
+    return found, time.perf_counter() - began
+
+
+def largest(weights: np.ndarray, k: int) -> np.ndarray:
+    """Up to k features with the largest |weight|, none of them 0."""
+    order = np.argsort(-np.abs(weights), kind="stable")[:k]
+    return order[weights[order] != 0]
+
+
+def by_strength(fit: Fit, start: float, X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """Features and seconds of the last fit of a search for k features."""
+    part = np.random.default_rng(0).permutation(X.shape[0])[:SEARCH_SAMPLES]
+    strength = _search(lambda s: int(np.count_nonzero(fit(X[part], y[part], s))), start, k)
+    low, high = 0.0, np.inf
+    for _ in range(MAX_FITS):
+        weights, seconds = timed(partial(fit, X, y, strength))
+        count = int(np.count_nonzero(weights))
+        print(f"strength {strength:.4g}: {count} features in {seconds:.2f} s", file=sys.stderr, flush=True)
+        if (1 - LESS) * k <= count <= (1 + MORE) * k:
+            break
+        low, high = (strength, high) if count < k else (low, strength)
+        middle = np.sqrt(low * high) if low and np.isfinite(high) else strength * (k * 1.1 / max(count, 1)) ** 0.7
+        strength = float(np.clip(middle, strength / 4, strength * 4))
+    return largest(weights, k), seconds
+
+
+def _search(count: Callable[[float], int], strength: float, k: int) -> float:
+    """A strength near which there are k features."""
+    low, high = 0.0, np.inf
+    for _ in range(MAX_FITS):
+        found = count(strength)
+        if (1 - LESS) * k <= found <= (1 + MORE) * k:
+            break
+        low, high = (strength, high) if found < k else (low, strength)
+        strength = float(np.sqrt(low * high)) if low and np.isfinite(high) else strength * (4 if found < k else 0.25)
+    return strength
+
+
+def l1_svm(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """scikit-learn's L1 LinearSVC; C counts for the sum over the samples."""
+    from sklearn.svm import LinearSVC
+
+    def fit(X: Matrix, y: np.ndarray, strength: float) -> np.ndarray:
+        machine = LinearSVC(penalty="l1", dual=False, C=strength / X.shape[0], tol=1e-3, max_iter=300)
+        return machine.fit(X, y).coef_[0]
+
+    return by_strength(fit, 1e3, X, y, k)
+
+
+def celer(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """L1 logistic regression of celer."""
+    from celer import LogisticRegression
+
+    X = X.tocsc()
+    return by_strength(
+        lambda X, y, strength: LogisticRegression(C=strength / X.shape[0], tol=1e-3).fit(X, y).coef_[0], 1e3, X, y, k
+    )
+
+
+def skglm(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """L1 logistic regression of skglm."""
+    from skglm import SparseLogisticRegression
+
+    X = sp.csc_matrix(X)
+    return by_strength(
+        lambda X, y, strength: SparseLogisticRegression(1 / strength, tol=1e-3, fit_intercept=False).fit(X, y).coef_[0],
+        1e3, X, y, k,
+    )  # fmt: skip
+
+
+def abess(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """Best subset of k for logistic regression, of abess."""
+    from abess import LogisticRegression
+
+    matrix = sp.csr_matrix(X)
+    machine, seconds = timed(lambda: LogisticRegression(support_size=[k]).fit(matrix, (y > 0).astype(int)))
+    return largest(machine.coef_.ravel(), k), seconds
+
+
+def select_from_model(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """The k largest weights of an L2 LinearSVC."""
+    from sklearn.feature_selection import SelectFromModel
+    from sklearn.svm import LinearSVC
+
+    selector = SelectFromModel(LinearSVC(tol=1e-3), threshold=-np.inf, max_features=k)
+    selector, seconds = timed(lambda: selector.fit(X, y))
+    return selector.get_support(indices=True), seconds
+
+
+def k_best(score: str) -> Callable[[Matrix, np.ndarray, int], tuple[np.ndarray, float]]:
+    """The k best by one of scikit-learn's scores of single features."""
+
+    def select(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+        from sklearn import feature_selection
+
+        selector = feature_selection.SelectKBest(getattr(feature_selection, score), k=k)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            selector, seconds = timed(lambda: selector.fit(X, y))
+        return selector.get_support(indices=True), seconds
+
+    return select
+
+
+def smart_correlated(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """feature_engine's groups of correlated features, one of each kept: dense columns only."""
+    import pandas as pd
+    from feature_engine.selection import SmartCorrelatedSelection
+
+    table = pd.DataFrame(X.toarray())
+    selector = SmartCorrelatedSelection(threshold=0.75, selection_method="corr_with_target")
+    selector, seconds = timed(lambda: selector.fit(table, y))
+    kept = np.setdiff1d(np.arange(X.shape[1]), selector.features_to_drop_)
+    return kept[:k], seconds
+
+
+def mrmr(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """mrmr-selection: dense columns only."""
+    import pandas as pd
+    from mrmr import mrmr_classif
+
+    table = pd.DataFrame(X.toarray())
+    return timed(lambda: np.array(mrmr_classif(table, pd.Series(y), k, show_progress=False)))
+
+
+PEERS: dict[str, Callable[[Matrix, np.ndarray, int], tuple[np.ndarray, float]]] = {
+    "L1 LinearSVC": l1_svm,
+    "SelectFromModel": select_from_model,
+    "SelectKBest chi2": k_best("chi2"),
+    "SelectKBest f_classif": k_best("f_classif"),
+    "SmartCorrelatedSelection": smart_correlated,
+    "mrmr-selection": mrmr,
+    "celer": celer,
+    "skglm": skglm,
+    "abess": abess,
+}
