@@ -23,9 +23,6 @@ from gdm_dask.worker import StoreHandle, forget_store
 
 logger = logging.getLogger(__name__)
 
-#: Decoded bytes of a store from which processes are worth their start-up.
-PROCESSES_FROM = 1 << 30
-
 
 @dataclass
 class Data:
@@ -50,16 +47,13 @@ def is_dask(X: Any) -> bool:
     return hasattr(X, "dask") and hasattr(X, "compute")
 
 
-def default_scheduler(X: Any) -> Any:
-    """The active Client if there is one; processes for large stores; threads for what is small or in memory.
+def default_scheduler() -> Any:
+    """The active Client if there is one; threads otherwise.
 
-    The kernels release the GIL, so threads are as fast as processes, but processes keep the driver's own work apart and
-    are worth their start-up on data that takes longer than that.
+    Kernels, codecs and file reads release the GIL, so threads are as fast as processes; they need no start-up, share
+    the blocks that are held, and hand over rows without a copy through a pipe.
     """
-    client = active_client()
-    if client is not None:
-        return client
-    return "processes" if isinstance(X, FeatureStore) and X.nbytes > PROCESSES_FROM else "threads"
+    return active_client() or "threads"
 
 
 def as_dask_array(X: Any) -> Any:

@@ -68,7 +68,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         Whether to find the groups, one more pass over the data.
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
-        Dask scheduler or its scheduler file, or a Client. By default the open Client, or what suits the data.
+        Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.
     memory_limit : int or str, optional
         Memory of all processes together, such as ``"2GB"``. By default what a cluster's workers were given, or a
         quarter of this machine's.
@@ -186,7 +186,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         saved = None if checkpoint is None else Checkpoint(Path(checkpoint), self._job(X, labels, settings))
         expected = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
         with (
-            Engine(self.scheduler or default_scheduler(X), self.n_workers) as engine,
+            Engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
             open_data(X, engine, self.memory_limit, expected, -(-expected // settings.cut_size) + 1) as data,
         ):
             machine = self._start(saved, labels, settings, data.passes)

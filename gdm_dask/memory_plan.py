@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gdm_dask.errors import MemoryLimitTooLow
+from gdm_dask.pool import MAX_BYTES as MAX_POOL_BYTES
 from gdm_dask.resources import format_bytes
 
 #: A process with everything imported and compiled, before any data: the driver, and a worker process.
@@ -17,6 +18,9 @@ TASK_BYTES = 16 << 20
 #: Vectors of one float64 per sample: alpha and its kin in the master problem, and the vector of a pass in each worker.
 DRIVER_VECTORS = 12
 WORKER_VECTORS = 2
+#: Features in the pool for each support, and how often their rows are there while the best are chosen.
+POOL_PER_SUPPORT = 4
+POOL_COPIES = 3
 #: Part of what is left that decoded blocks may fill; fragments take the rest.
 CACHE_PART = 0.85
 #: Part of a Dask worker's own limit that we use: from 80 % on it stops taking tasks, at 95 % its nanny ends it.
@@ -47,9 +51,10 @@ class Work:
 
     @property
     def driver_bytes(self) -> int:
-        """What the driver holds: vectors, the rows of supports twice, and the process itself."""
+        """What the driver holds: vectors, the rows of supports twice, those to choose among, and the process itself."""
         row = min(8 * self.n_samples, max(self.block_bytes, default=0)) // 4
-        return DRIVER_BYTES + 8 * self.n_samples * DRIVER_VECTORS + 2 * row * self.n_supports
+        pool = min(POOL_PER_SUPPORT * row * self.n_supports, MAX_POOL_BYTES)
+        return DRIVER_BYTES + 8 * self.n_samples * DRIVER_VECTORS + 2 * row * self.n_supports + POOL_COPIES * pool
 
     @property
     def task_bytes(self) -> int:

@@ -102,6 +102,7 @@ class Passes:
         self.handle = handle
         self._engine = engine
         self._tasks = tasks_of(sizes, engine)
+        self._last_read = 0  # bytes of the last pass
         self.counts = PassCounts()
 
     def top(self, vectors: np.ndarray, k: int) -> list[Ranking]:
@@ -118,9 +119,9 @@ class Passes:
         return pairs
 
     def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features, from the workers that hold their blocks."""
+        """Raw rows of some features, from the workers that hold their blocks, or in parallel where none does."""
         began = time.perf_counter()
-        if self._engine.shares_memory or not len(features):
+        if (self._engine.shares_memory and self._last_read == 0) or not len(features):
             rows = self.handle.rows(features)
         else:
             starts = self.handle.block_starts[[numbers[0] for numbers in self._tasks]]
@@ -143,7 +144,8 @@ class Passes:
         counts.tasks += len(results)
         counts.blocks_used += sum(len(numbers) for numbers in self._tasks)
         counts.blocks_read += sum(reads.n_blocks for _, reads in results)
-        counts.bytes_read += sum(reads.n_bytes for _, reads in results)
+        self._last_read = sum(reads.n_bytes for _, reads in results)
+        counts.bytes_read += self._last_read
         self._clock(name, began)
         return results
 

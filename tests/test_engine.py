@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from clusters import Cluster, Started, until
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
-from gdm_dask.data import PROCESSES_FROM, default_scheduler
+from gdm_dask.data import default_scheduler
 from gdm_dask.engine import Engine
 from gdm_dask.engine.placement import Homes
 from gdm_dask.engine.sharing import LARGE_BYTES, SharedArguments
@@ -80,14 +80,9 @@ def test_any_number_of_workers_reads_each_block_once(store, expected, cluster, n
 
 def test_the_open_client_is_the_default(store, expected, cluster) -> None:
     with distributed.Client(cluster.address) as client:
-        assert default_scheduler(store) is client
+        assert default_scheduler() is client
         same(GroupDiscoveryMachine(**SETTINGS).fit(store), expected, store)
-    assert default_scheduler(store) == "threads"
-
-
-def test_the_default_for_large_stores_is_processes(store, monkeypatch) -> None:
-    monkeypatch.setattr(FeatureStore, "nbytes", PROCESSES_FROM + 1)
-    assert default_scheduler(store) == "processes"
+    assert default_scheduler() == "threads"
 
 
 def test_the_line_names_the_dashboard(store, caplog) -> None:

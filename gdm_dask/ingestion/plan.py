@@ -27,6 +27,9 @@ MAX_RUNS = 512
 
 #: Bytes of a feature in a block beside its nonzeros: pointer, mean, norm.
 ROW_BYTES = 4 + 8 + 8
+#: Blocks that a set should have at least, so long as they do not get smaller than this.
+LEAST_BLOCKS = 16
+LEAST_BLOCK_BYTES = 4 << 20
 
 
 def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: int, least: int = 0) -> int:
@@ -116,6 +119,17 @@ def byte_ranges(size: int, target: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
+def shared_out(in_all: int, block_bytes: int) -> int:
+    """Size of a block: as wanted, or less where a small set would have too few blocks to keep all workers busy.
+
+    Examples
+    --------
+    >>> shared_out(160 << 20, 64 << 20) >> 20, shared_out(8 << 20, 64 << 20) >> 20, shared_out(4 << 30, 64 << 20) >> 20
+    (10, 4, 64)
+    """
+    return min(block_bytes, max(LEAST_BLOCK_BYTES, in_all // LEAST_BLOCKS))
+
+
 def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list[int]:
     """First feature of each block, and the end: as many whole rows as fit into `block_bytes`, at least one.
 
@@ -133,7 +147,8 @@ def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list
     >>> cut_blocks(np.array([1, 1, 100, 1, 1], np.uint32), nonzero_bytes=8, block_bytes=100)
     [0, 2, 3, 5]
     """
-    starts = _cut_blocks(counts, nonzero_bytes, block_bytes)
+    in_all = ROW_BYTES * len(counts) + int(counts.sum(dtype=np.int64)) * nonzero_bytes
+    starts = _cut_blocks(counts, nonzero_bytes, shared_out(in_all, block_bytes))
     return [*(int(start) for start in starts), len(counts)]
 
 
@@ -156,5 +171,5 @@ def cut_dense_blocks(n_features: int, row_bytes: int, block_bytes: int) -> list[
     >>> cut_dense_blocks(5, row_bytes=10, block_bytes=25)
     [0, 2, 4, 5]
     """
-    rows = max(1, block_bytes // max(1, row_bytes))
+    rows = max(1, shared_out(n_features * row_bytes, block_bytes) // max(1, row_bytes))
     return [*range(0, n_features, rows), n_features]
