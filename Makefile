@@ -47,7 +47,7 @@ gallery: $(VENV)/.installed
 soak: $(VENV)/.installed
 	$(BIN)/python tests/soak.py --runs 50
 
-# The paper's comparison on a small set (seconds), and whole (hours; goes on where it stopped; data below GDM_DATA).
+# The paper's comparison on a small set (a minute), and whole (hours; goes on where it stopped; data below GDM_DATA).
 paper-quick: $(VENV)/.installed
 	$(BIN)/python -m pipelines.paper quick
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from skrebate import ReliefF
 
 from gdm_dask.correlation import feature_correlations
 from gdm_dask.errors import BadInput
@@ -15,7 +16,7 @@ from pipelines.paper import registry
 from pipelines.paper.cell import choose
 from pipelines.paper.columns import standardised, varying
 from pipelines.paper.criteria import judge
-from pipelines.paper.methods import l1_svm
+from pipelines.paper.methods import l1_svm, relieff
 from pipelines.paper.methods.rcfs import clusters, laplacian_scores
 from pipelines.paper.problem import Problem, data_file, split
 
@@ -71,6 +72,15 @@ def test_relieff() -> None:
     assert select("relieff", [nothing, agrees, y], 3, y=y) == [2, 1, 0]
 
 
+def test_relieff_has_the_scores_of_skrebate(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 12)) * rng.uniform(0.1, 9, 12)
+    y = np.where(X[:, 3] / X[:, 3].std() + X[:, 7] / X[:, 7].std() + rng.standard_normal(60) > 0, 1, -1)
+    monkeypatch.setattr(relieff, "CHUNK", 500)  # several pieces
+    expected = ReliefF(n_features_to_select=2, n_neighbors=relieff.N_NEIGHBORS).fit(X, y).feature_importances_
+    np.testing.assert_allclose(relieff.relieff_scores(X, y), expected, rtol=1e-9, atol=1e-12)
+
+
 def test_rcfs() -> None:
     # Laplacian scores are 1 - rho^2 with y: 1, 7/16, 7/16, 3/4. The second and third are one cluster, the first of them
     # stands for it; GOOD and BETTER correlate with 1/4.
@@ -118,23 +128,24 @@ def test_the_path_of_l1_svm() -> None:
     assert list(steps) == [1, 2, 4]
     assert steps == {size: l1_svm.select(X, y, size).tolist() for size in (1, 2, 4)}
     assert set(steps[2]) == {0, 1}
-    further = dict(l1_svm.path(X, y, [2], reach=4))
-    assert len(further[2]) == 2
-    assert l1_svm.tune(X, y)["reach"] in l1_svm.REACHES
+    further = dict(l1_svm.path(X, y, [2, 4], reaches={2: 4, 4: 1}))
+    assert list(further) == [4, 2]  # 2 features of a machine with 8
+    assert further[4].tolist() == steps[4]
+    assert further[2].tolist() == l1_svm.select(X, y, 8)[:2].tolist()
 
 
 def test_the_reach_of_l1_svm_is_the_best_on_held_out_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path is replaced by one whose machines with 80 features are right, and whose smaller ones are noise."""
+    """The path is replaced by one whose machine with 80 features is right, and whose others are noise alike."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((90, 400))
+    X = rng.standard_normal((1000, 1000))
     y = np.where(X[:, 0] > 0, 1, -1)
 
     def rankings(X: np.ndarray, y: np.ndarray, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
-        yield from ((number, np.arange(0 if number in (80, 200) else 5, 400)) for number in wanted)
+        yield from ((number, np.arange(0 if number == 80 else 5, 1000)) for number in wanted)
 
     monkeypatch.setattr(l1_svm, "rankings", rankings)
     monkeypatch.setattr(l1_svm, "JUDGED", (20, 50))
-    assert l1_svm.tune(X, y) == {"reach": 4}
+    assert l1_svm.tune(X, y) == {"reaches": {20: 4, 50: 1}}
 
 
 def test_fgm_and_method_a() -> None:

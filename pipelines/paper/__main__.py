@@ -3,7 +3,9 @@
     python -m pipelines.paper quick                                   (a minute: a small set, all methods)
     GDM_DATA=/data/sets python -m pipelines.paper run                 (hours: everything)
     GDM_DATA=/data/sets python -m pipelines.paper run --data mnist --methods gdm fgm --sizes 50 100
+    GDM_DATA=/data/sets python -m pipelines.paper measure             (minutes: the claims about the algorithm itself)
     python -m pipelines.paper page --results pipelines/paper/results  (figures and page again, from results.parquet)
+    python -m pipelines.paper findings                                (FINDINGS.md again, from the committed results)
 
 Each cell (a method on a data set) leaves a file in the folder of results, and a run that was stopped goes on from
 there. `results.parquet` in the same folder has the cells of all runs as one table, and `index.html` shows the figures.
@@ -26,9 +28,12 @@ from gdm_dask.errors import BadInput
 
 from . import registry
 from .cell import Cell
+from .checks import broken
 from .criteria import SIZES
 from .figures import draw_all
+from .findings import COMMITTED, write_findings
 from .grid import plan, run
+from .measures import MEASURES, measure
 from .page import write_page
 from .table import DONE, collect, missing, summary
 
@@ -40,8 +45,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry of the command line."""
     options = parse(arguments)
-    if options.command == "page":
-        show(options.results)
+    if options.command in ACTIONS:
+        ACTIONS[options.command](options.results)
         return
     try:
         datasets = [QUICK] if options.command == QUICK else available(options.data)
@@ -56,6 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table.to_parquet(options.results / "results.parquet", index=False)
     print_means(table)
     show(options.results)
+    if options.command == QUICK and not options.methods:
+        failures = broken(table)
+        if failures:
+            sys.exit("\n".join(["not as expected:", *failures]))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -77,8 +86,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         command.add_argument("--retry", action="store_true", help="run cells again that failed or ran out of time")
         if name == "run":
             command.add_argument("--data", nargs="+", help="names of files in datasets/; all that are there by default")
-    page = commands.add_parser("page")
-    page.add_argument("--results", type=Path, default=Path("runs/paper-run"), help="folder with results.parquet")
+    for name in ACTIONS:
+        command = commands.add_parser(name)
+        folder = COMMITTED if name == "findings" else Path("runs/paper-run")
+        command.add_argument("--results", type=Path, default=folder, help="folder of results")
     return parser.parse_args(arguments)
 
 
@@ -129,6 +140,16 @@ def print_means(table: pd.DataFrame) -> None:
     print("\n".join(missing(table)))
 
 
+def take_measures(results: Path) -> None:
+    """Measure what the paper says of the algorithm, on the data that is there."""
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    wanted = sorted({name for _, names in MEASURES.values() for name in names})
+    found = measure([name for name in wanted if not registry.missing(name)])
+    results.mkdir(parents=True, exist_ok=True)
+    found.to_parquet(results / "measures.parquet", index=False)
+    print(found.to_string(index=False))
+
+
 def show(results: Path) -> None:
     """Draw the figures of a folder of results, and write the page that shows them."""
     table = pd.read_parquet(results / "results.parquet")
@@ -136,6 +157,8 @@ def show(results: Path) -> None:
     write_page(table, draw_all(table, results / "figures"), results / "index.html", commands)
     print(f"figures and tables: {results / 'index.html'}")
 
+
+ACTIONS = {"page": show, "measure": take_measures, "findings": write_findings}
 
 if __name__ == "__main__":
     main()

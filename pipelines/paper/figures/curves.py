@@ -27,6 +27,8 @@ PERCENT = ("accuracy", "precision", "recall")
 PAPERS = ("accuracy", "seconds", "redundancy")
 SYNTHETIC = ("synthetic", "quick")
 COLUMNS = 4
+#: Redundant by design, so it would only squeeze the others together.
+REDUNDANT = "gdm_affiliated"
 #: The order of the panels: the paper's data, then the additions.
 FIRST = ("synthetic", "mnist", "usps", "kdd2010", "webspam", "faces")
 
@@ -83,8 +85,11 @@ def _panel(ax: Any, means: pd.DataFrame, panel: Panel) -> set[str]:
     """Draw one panel; returns the methods in it."""
     data, criterion = panel
     rows = means[(means["data"] == data) & means[criterion].notna()]
+    if criterion == "redundancy":
+        rows = rows[rows["method"] != REDUNDANT]
     scale = 100 if criterion in PERCENT else 1
     for method, part in rows.groupby("method"):
+        part = part[part["n_features"].diff().fillna(1) > 0]  # up to the last number that a method could reach
         look = LOOKS.get(str(method), {"marker": "."})
         ax.plot(part["size"], scale * part[criterion], markevery=_every(len(part)), **look)
         if criterion == "accuracy" and part["runs"].max() > 1:

@@ -1,0 +1,125 @@
+"""FINDINGS.md from its template: every figure in it is taken from the results, none is typed.
+
+In the template ``{{mean synthetic gdm 50 accuracy}}`` stands for a mean over the seeds, ``{{table synthetic accuracy 10
+50}}`` for a table of all methods, ``{{best synthetic 50 accuracy}}`` for the method with the largest mean, ``{{measured
+CLAIM DATASET NAME}}`` for what `measures` found, and ``{{none DATASET METHOD}}`` for why there is no result. Shares are
+shown in percent.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from gdm_dask.errors import BadInput
+
+from . import registry
+from .figures.style import order_of
+from .table import DONE, summary
+
+FOLDER = Path(__file__).parent
+COMMITTED = FOLDER / "results"
+_PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
+_PERCENT = ("accuracy", "accuracy_spread", "precision", "recall", "part", "share", "gap")
+_DIGITS = {"redundancy": 4, "seconds": 2}
+
+
+def write_findings(results: Path) -> None:
+    """Write FINDINGS.md anew."""
+    (FOLDER / "FINDINGS.md").write_text(fill((FOLDER / "FINDINGS.template.md").read_text(), Findings.read(results)))
+
+
+def fill(template: str, findings: Findings) -> str:
+    """A template with its places filled."""
+
+    def one(place: re.Match[str]) -> str:
+        word, *arguments = shlex.split(place[1])
+        if word not in WORDS:
+            raise BadInput(f"{place[0]}: there are {', '.join(WORDS)}")
+        return WORDS[word](findings, *arguments)
+
+    return _PLACE.sub(one, template)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Results and measures, and what can be said of them."""
+
+    results: pd.DataFrame
+    measures: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path) -> Findings:
+        """The results in a folder."""
+        return cls(pd.read_parquet(folder / "results.parquet"), pd.read_parquet(folder / "measures.parquet"))
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Mean of every criterion, by data set, method and number of features."""
+        whole = self.results[self.results["samples"].isna()]
+        part = self.results[~self.results["dataset"].isin(whole["dataset"])]
+        return summary(pd.concat([whole, part])).set_index(["dataset", "method", "size"])
+
+    def mean(self, dataset: str, method: str, size: str, criterion: str) -> str:
+        """One mean over the seeds."""
+        return show(float(self.means.loc[(dataset, method, int(size)), criterion]), criterion)  # type: ignore[index]
+
+    def ratio(self, dataset: str, first: str, second: str, size: str, criterion: str) -> str:
+        """How many times the first method's mean is the second's."""
+        values = [float(self.means.loc[(dataset, name, int(size)), criterion]) for name in (first, second)]  # type: ignore[index]
+        return f"{values[0] / values[1]:.2g}"
+
+    def best(self, dataset: str, size: str, criterion: str) -> str:
+        """The method with the largest mean."""
+        part = self.means.loc[dataset].xs(int(size), level="size")[criterion]
+        return registry.method(str(part.idxmax())).NAME
+
+    def table(self, dataset: str, criterion: str, *sizes: str) -> str:
+        """A table of all methods that have a result; those that were run on fewer sets say so."""
+        part = self.means.loc[dataset][criterion].unstack("size")
+        runs = self.means.loc[dataset]["runs"].groupby("method").min()
+        lines = [f"| {' | '.join(['features', *sizes])} |", "|---" * (1 + len(sizes)) + "|"]
+        for method in sorted(part.index, key=order_of):
+            name = registry.method(method).NAME
+            if runs[method] < runs.max():
+                name += f" ({runs[method]} of {runs.max()} sets)"
+            values = [part.loc[method].get(int(size), float("nan")) for size in sizes]
+            cells = ["" if pd.isna(value) else show(float(value), criterion) for value in values]
+            lines.append(f"| {' | '.join([name, *cells])} |")
+        return "\n".join(lines)
+
+    def measured(self, claim: str, dataset: str, name: str) -> str:
+        """One measure."""
+        rows = self.measures.set_index(["claim", "dataset", "name"])["value"]
+        return show(float(rows.loc[(claim, dataset, name)]), name)  # type: ignore[index]
+
+    def none(self, dataset: str, method: str) -> str:
+        """Why a method has no result on a set."""
+        rows = self.results[(self.results["dataset"] == dataset) & (self.results["method"] == method)]
+        rows = rows[~rows["status"].isin(DONE)]
+        return f"{rows['status'].iloc[0]}: {rows['message'].iloc[0]}"
+
+
+def show(value: float, name: str) -> str:
+    """A number as text, by what it is.
+
+    >>> show(0.79863, "accuracy"), show(0.00883, "redundancy"), show(12.0, "cuts, C = 1"), show(3.14159, "seconds")
+    ('79.9 %', '0.0088', '12', '3.14')
+    """
+    words = re.split(r"[ ,]", name)
+    if any(word in _PERCENT for word in words):
+        return f"{100 * value:.1f} %" if 100 * value >= 0.1 or value == 0 else f"{100 * value:.1g} %"
+    if value == round(value) and "seconds" not in words:
+        return f"{value:,.0f}"
+    return f"{value:.{_DIGITS.get(words[0], 2)}f}"
+
+
+WORDS = {
+    "mean": Findings.mean, "ratio": Findings.ratio, "best": Findings.best, "table": Findings.table,
+    "measured": Findings.measured, "none": Findings.none,
+}  # fmt: skip

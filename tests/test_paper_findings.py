@@ -1,0 +1,62 @@
+"""FINDINGS.md says nothing that the committed results do not contain; the claims that must hold do."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+
+from gdm_dask.errors import BadInput
+from pipelines.paper import registry
+from pipelines.paper.findings import COMMITTED, FOLDER, Findings, fill
+from pipelines.paper.measures import MEASURES, counterexample
+from pipelines.paper.table import summary
+
+
+@pytest.fixture(scope="module")
+def findings() -> Findings:
+    return Findings.read(COMMITTED)
+
+
+def test_findings_are_those_of_the_results(findings: Findings) -> None:
+    template = (FOLDER / "FINDINGS.template.md").read_text()
+    assert (FOLDER / "FINDINGS.md").read_text() == fill(template, findings), "python -m pipelines.paper findings"
+
+
+def test_no_result_is_typed_into_the_template() -> None:
+    """Beyond the places only whole numbers, the paper's tau = 0.25 and sections stand in the text."""
+    text = re.sub(r"\{\{.+?\}\}", "", (FOLDER / "FINDINGS.template.md").read_text(), flags=re.DOTALL)
+    assert set(re.findall(r"\d+\.\d+", text)) <= {"0.25", "4.1", "0.1"}
+
+
+def test_places_are_filled(findings: Findings) -> None:
+    means = summary(findings.results).set_index(["dataset", "method", "size"])
+    expected = means.loc[("synthetic", "gdm", 50), "accuracy"]
+    assert fill("{{mean synthetic gdm 50 accuracy}}", findings) == f"{100 * expected:.1f} %"
+    table = fill("{{table synthetic redundancy 50 100}}", findings).splitlines()
+    assert table[0] == "| features | 50 | 100 |"
+    assert len(table) == 2 + len(means.loc["synthetic"].index.unique("method"))
+    with pytest.raises(BadInput, match="there are mean, "):
+        fill("{{sum synthetic}}", findings)
+
+
+def test_all_methods_have_their_cells(findings: Findings) -> None:
+    rows = findings.results[findings.results["dataset"] == "synthetic"]
+    assert sorted(rows["method"].unique()) == registry.method_names()
+    assert set(findings.measures["claim"]) == set(MEASURES)
+
+
+def test_gdm_is_ahead_on_the_synthetic_set(findings: Findings) -> None:
+    """The mean over five seeds; MethodA knows the truth and is compared all the same."""
+    means = summary(findings.results.query("dataset == 'synthetic'")).set_index(["size", "method"])
+    for size in (50, 100):
+        part = means.loc[size]
+        assert part.loc["gdm", "runs"] == 5
+        assert part["accuracy"].idxmax() == "gdm"
+        assert (part.loc["gdm", "redundancy"] < part.loc[["fgm", "l1_svm"], "redundancy"]).all()
+
+
+def test_the_counterexample_to_proposition_2() -> None:
+    values = dict(counterexample(None))  # type: ignore[arg-type]
+    assert pd.Series(values).round(2).to_dict() == {"greedy": 1.0, "optimum": 1.17}
