@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.memory import work_space
 from gdm_dask.ingestion.runs import Run
-from gdm_dask.ingestion.sorting import add_counts, append_run, rows_increase, sort_rows, work_space
+from gdm_dask.ingestion.sorting import add_counts, append_run, rows_increase, sort_rows
 from gdm_dask.moments import dense_moments, sparse_moments
 from gdm_dask.store.block import Block
 from gdm_dask.values import dtype_of
@@ -50,9 +51,7 @@ def find_slices(runs: list[Run], bounds: list[int]) -> list[Slices]:
 
 def _read(run: Run, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
     """Part of a run's array, in work space of this thread."""
-    array = run.arrays[name]
-    length = (array.shape[0] if stop is None else stop) - start
-    return run.read(name, start, stop, work_space(f"run {name}", length, np.dtype(array.dtype)))
+    return run.read(name, start, stop, lambda nbytes: work_space(f"run {name}", nbytes, np.uint8))
 
 
 def assemble_sparse(

@@ -15,7 +15,7 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.sorting import work_space
+from gdm_dask.ingestion.memory import work_space
 from gdm_dask.resources import format_bytes
 
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -82,6 +82,15 @@ def read_lines(path: str, start: int, stop: int, longest_line: int) -> np.ndarra
             buffer = np.concatenate([buffer, _fill(file, np.empty(_PIECE, np.uint8))])
             last = _behind_newline(buffer, stop - 1 - origin)
     return buffer[first:last]
+
+
+def read_into(path: str, offset: int, out: np.ndarray) -> None:
+    """Fill a contiguous array from a file; EOFError where the file is too short."""
+    target = out.reshape(-1).view(np.uint8)
+    with open_file(path) as file:
+        file.seek(offset)
+        if len(_fill(file, target)) < len(target):
+            raise EOFError(f"{path}: the file ends too early")
 
 
 def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:

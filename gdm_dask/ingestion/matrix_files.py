@@ -14,8 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.files import file_info
-from gdm_dask.ingestion.runs import read_into
+from gdm_dask.ingestion.files import file_info, read_into
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.slabs import dense_slab, loose_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of

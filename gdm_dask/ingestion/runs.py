@@ -16,14 +16,17 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from crc32c import crc32c
 
+from gdm_dask.ingestion.memory import page_aligned
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
+from gdm_dask.ingestion.uncached import read_file, write_file
 from gdm_dask.values import narrowed
 
 #: Ending of runs that are being written.
@@ -55,18 +58,18 @@ class Run:
     entries: int
     arrays: dict[str, RunArray]
 
-    def read(self, name: str, start: int = 0, stop: int | None = None, out: np.ndarray | None = None) -> np.ndarray:
-        """Rows `start` to `stop` of one of its arrays; into the beginning of `out` where that is given.
+    def read(
+        self, name: str, start: int = 0, stop: int | None = None, room: Callable[[int], np.ndarray] = page_aligned
+    ) -> np.ndarray:
+        """Rows `start` to `stop` of one of its arrays, in memory that `room` gives (see `read_file`).
 
         The file is read and not mapped, so that the memory it takes is what was planned.
         """
         array = self.arrays[name]
         stop = array.shape[0] if stop is None else stop
-        shape = (stop - start, *array.shape[1:])
-        rows = np.empty(shape, array.dtype) if out is None else out[: shape[0]]
-        row_bytes = rows.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        read_into(self.path / name, start * row_bytes, rows)
-        return rows
+        row_bytes = np.dtype(array.dtype).itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+        data = read_file(self.path / name, start * row_bytes, (stop - start) * row_bytes, room)
+        return data.view(array.dtype).reshape(stop - start, *array.shape[1:])
 
     def is_whole(self) -> bool:
         """Whether the arrays on disk are those that were written."""
@@ -74,18 +77,6 @@ class Run:
             return all(_checksum(self.path / name) == array.crc for name, array in self.arrays.items())
         except OSError:
             return False
-
-
-def read_into(path: str | os.PathLike[str], offset: int, out: np.ndarray) -> None:
-    """Fill a contiguous array from a file; EOFError where the file is too short."""
-    target = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-    with open(path, "rb", buffering=0) as file:
-        file.seek(offset)
-        while len(target):
-            count = file.readinto(target)
-            if not count:
-                raise EOFError(f"{os.fspath(path)}: the file ends too early")
-            target = target[count:]
 
 
 def _checksum(path: Path) -> int:
@@ -111,8 +102,7 @@ def write_run(path: Path, slab: Slab, value_limit: str | None) -> Run:
     unfinished.mkdir()
     entries = {}
     for name, array in arrays.items():
-        with open(unfinished / name, "wb") as file:
-            file.write(array.data if array.size else b"")
+        write_file(unfinished / name, array)
         entries[name] = RunArray(array.dtype.name, list(array.shape), crc32c(array))  # type: ignore[arg-type]
     run = Run(
         path, slab.n_samples, skipped=slab.skipped, unseen=slab.unseen, entries=slab.entries, arrays=entries, **counts

@@ -4,10 +4,10 @@
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 from numba import njit
+
+from gdm_dask.ingestion.memory import work_space
 
 #: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
 TOP_BITS = 11
@@ -17,17 +17,6 @@ DIGIT_BITS = 11
 SHORT = np.uint64(64)
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
-_spaces = threading.local()
-
-
-def work_space(name: str, length: int, dtype: np.dtype | type) -> np.ndarray:
-    """An array that this thread keeps for its next call: touching fresh memory can cost more than the sorting."""
-    dtype = np.dtype(dtype)
-    held = getattr(_spaces, name, None)
-    if held is None or held.nbytes < length * dtype.itemsize:
-        held = np.empty(length * dtype.itemsize * 9 // 8, np.uint8)
-        setattr(_spaces, name, held)
-    return held[: length * dtype.itemsize].view(dtype)
 
 
 def sort_by_feature(

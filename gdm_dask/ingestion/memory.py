@@ -1,0 +1,40 @@
+"""Memory that a thread keeps: touching fresh memory can cost more than the work that is done in it."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+#: Where memory and files must begin and end so that the one can be read into the other without a copy.
+PAGE = 4096
+
+_spaces = threading.local()
+
+
+def whole_pages(nbytes: int) -> int:
+    """So many bytes, rounded up to whole pages.
+
+    >>> whole_pages(1), whole_pages(8192)
+    (4096, 8192)
+    """
+    return -(-nbytes // PAGE) * PAGE
+
+
+def page_aligned(nbytes: int) -> np.ndarray:
+    """Fresh memory that begins at a page."""
+    held = np.empty(nbytes + PAGE, np.uint8)
+    start = -held.ctypes.data % PAGE
+    return held[start : start + nbytes]
+
+
+def work_space(name: str, length: int, dtype: np.dtype | type) -> np.ndarray:
+    """An array that begins at a page and that this thread keeps for its next call by that name."""
+    dtype = np.dtype(dtype)
+    nbytes = length * dtype.itemsize
+    held = getattr(_spaces, name, None)
+    if held is None or held.nbytes < nbytes:
+        setattr(_spaces, name, None)  # free the old one first
+        held = page_aligned(nbytes * 9 // 8)
+        setattr(_spaces, name, held)
+    return held[:nbytes].view(dtype)
