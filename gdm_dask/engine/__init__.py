@@ -87,9 +87,9 @@ class Engine:
         """
         return self._backend.map(function, items, common, places, on_done) if items else []
 
-    def tell_all(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Have every process that keeps things call a function, without waiting for it."""
-        self._backend.tell_all(function, *arguments)
+    def tell_all(self, function: Callable[[Any], Any], argument: Any) -> None:
+        """Have every process that keeps things call a function on `argument`, without waiting for it."""
+        self._backend.tell_all(function, argument)
 
     def close(self) -> None:
         """End what was started for this engine."""

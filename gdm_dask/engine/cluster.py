@@ -16,7 +16,7 @@ import distributed
 import gdm_dask
 from gdm_dask.engine.members import WAIT_FOR_WORKERS, Members
 from gdm_dask.engine.placement import Homes
-from gdm_dask.engine.rounds import Round, checked_call
+from gdm_dask.engine.rounds import Round, checked_calls
 from gdm_dask.errors import EngineError
 
 
@@ -71,13 +71,13 @@ class ClusterBackend:
                     on_done(result)
         return [results[position] for position in range(len(items))]
 
-    def tell_all(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def tell_all(self, function: Callable[[Any], Any], argument: Any) -> None:
         """Call a function on every worker that is there, without waiting for it."""
         if self._client.status != "running":
             return
         for worker in self._members.healthy():
             told = self._client.submit(
-                checked_call, gdm_dask.__version__, function, *arguments, workers=[worker], pure=False
+                checked_calls, gdm_dask.__version__, function, [argument], workers=[worker], pure=False
             )
             distributed.fire_and_forget(told)
 

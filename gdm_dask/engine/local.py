@@ -117,10 +117,10 @@ class LocalBackend:
                 "Lower --memory-limit, use fewer workers, or use the threads scheduler."
             ) from error
 
-    def tell_all(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def tell_all(self, function: Callable[[Any], Any], argument: Any) -> None:
         """Call a function in this process, where it does the work; processes end with the engine."""
         if self.name != "processes":
-            function(*arguments)
+            function(argument)
 
     def close(self) -> None:
         """End the pool."""

@@ -1,4 +1,8 @@
-"""One map on a cluster: every task is sent to a worker, and again to another one when the first is lost."""
+"""One map on a cluster: every task is sent to a worker, and again to another one when the first is lost.
+
+What a worker's thread does in a pass travels as one: a message to the cluster and back takes milliseconds, as many as
+there are.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import dask
 import distributed
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
@@ -42,9 +47,9 @@ _LOST = (KilledWorker, FutureCancelledError, asyncio.CancelledError, OSError)
 
 @dataclass(frozen=True)
 class Attempt:
-    """A task as it was sent to a worker."""
+    """Tasks as they were sent to a worker."""
 
-    position: int
+    positions: list[int]
     worker: str
 
 
@@ -73,7 +78,7 @@ class Round:
         self._client = client
         self._members = members
         self._homes = homes
-        self._call = partial(checked_call, gdm_dask.__version__, function)
+        self._call = partial(checked_calls, gdm_dask.__version__, function)
         self._items = items
         self._common = common
         self._places = places
@@ -98,20 +103,28 @@ class Round:
     def _submit_waiting(self) -> None:
         """Send every open task that no reliable worker has."""
         threads = self._members.healthy() or self._members.wait_for_some()
-        held = {attempt.position for attempt in self._attempts.values() if attempt.worker in threads}
-        waiting = sorted(self._open - held)
-        if not waiting:
-            return
         load = dict.fromkeys(threads, 0)
+        held: set[int] = set()
         for attempt in self._attempts.values():
             if attempt.worker in load:
                 load[attempt.worker] += 1
-        for position in waiting:
-            worker = self._home(position, threads) or min(threads, key=lambda one: load[one] / threads[one])
+                held.update(attempt.positions)
+        at_home: dict[str, list[int]] = {}
+        attempts = []
+        for position in sorted(self._open - held):
+            home = self._home(position, threads)
+            if home is not None:
+                at_home.setdefault(home, []).append(position)
+                continue
+            worker = min(threads, key=lambda one: load[one] / threads[one])
             if self._places is None and load[worker] >= QUEUED_PER_THREAD * threads[worker]:
                 break
             load[worker] += 1
-            self._submit(position, worker, threads)
+            attempts.append(Attempt([position], worker))
+        for worker, positions in at_home.items():
+            n_threads = min(threads[worker], len(positions))
+            attempts += [Attempt(positions[thread::n_threads], worker) for thread in range(n_threads)]
+        self._submit(attempts, list(threads))
 
     def _home(self, position: int, threads: dict[str, int]) -> str | None:
         if self._places is None or self._tried[position]:
@@ -119,17 +132,29 @@ class Round:
         home = self._homes.of(self._places[position])
         return home if home in threads else None
 
-    def _submit(self, position: int, worker: str, threads: dict[str, int]) -> None:
+    def _submit(self, attempts: list[Attempt], workers: list[str]) -> None:
+        """Send tasks in one message, so that no worker begins later than the others."""
+        if not attempts:
+            return
         if self._arguments is None:
-            self._arguments = [self._shipped(value, list(threads)) for value in self._common]
-        self._tried[position].append(worker)
+            self._arguments = [self._shipped(value, workers) for value in self._common]
+        for attempt in attempts:
+            for position in attempt.positions:
+                self._tried[position].append(attempt.worker)
+        firsts = [attempt.positions[0] for attempt in attempts]
+        keys = [f"gdm-{self._tag}-{first}-{len(self._tried[first])}" for first in firsts]
         # Tied to its worker: the scheduler would move tasks away from the blocks that they need. Where the worker is
         # lost, we choose another one.
-        future = self._client.submit(
-            self._call, self._items[position], *self._arguments, workers=[worker], allow_other_workers=False,
-            key=f"gdm-{self._tag}-{position}-{len(self._tried[position])}", pure=False,
-        )  # fmt: skip
-        self._attempts[future] = Attempt(position, worker)
+        tied = {key: [attempt.worker] for key, attempt in zip(keys, attempts, strict=True)}
+        with dask.annotate(workers=tied.__getitem__, allow_other_workers=False):
+            futures = self._client.map(
+                self._call,
+                [[self._items[position] for position in attempt.positions] for attempt in attempts],
+                *([argument] * len(attempts) for argument in self._arguments),
+                key=keys,
+                pure=False,
+            )
+        self._attempts.update(zip(futures, attempts, strict=True))
 
     def _shipped(self, value: Any, workers: list[str]) -> Any:
         if array_bytes(value) <= SCATTERED_BYTES:
@@ -168,12 +193,12 @@ class Round:
 
     def _take(self, future: distributed.Future) -> list[tuple[int, Any]]:
         attempt = self._attempts[future]
-        if attempt.position not in self._open:
+        if self._open.isdisjoint(attempt.positions):
             del self._attempts[future]
             return []
         failed = future.status == "error"
         try:
-            result = future.result(timeout=HAND_OVER)
+            results = future.result(timeout=HAND_OVER)
         except (ModuleNotFoundError, RuntimeError) as error:
             missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
             if not isinstance(missing, ModuleNotFoundError):
@@ -191,8 +216,9 @@ class Round:
             self._lose(attempt, type(error).__name__)
             return []
         del self._attempts[future]
-        self._open.discard(attempt.position)
-        return [(attempt.position, result)]
+        found = [pair for pair in zip(attempt.positions, results, strict=True) if pair[0] in self._open]
+        self._open.difference_update(attempt.positions)
+        return found
 
     def _give_up_lost(self) -> None:
         """Forget what was sent to workers that the scheduler no longer has."""
@@ -205,12 +231,14 @@ class Round:
 
     def _lose(self, attempt: Attempt, reason: str) -> None:
         self._arguments = None  # what was sent ahead may have gone with the worker
-        if attempt.position not in self._open:
+        lost = [position for position in attempt.positions if position in self._open]
+        if not lost:
             return
-        logger.warning("a task was lost with worker %s (%s): sending it again", attempt.worker, reason)
-        self._losses[attempt.position] += 1
+        logger.warning("%d tasks were lost with worker %s (%s): sending them again", len(lost), attempt.worker, reason)
+        for position in lost:
+            self._losses[position] += 1
         self._members.refresh()
-        if self._losses[attempt.position] >= MAX_LOSSES:
+        if max(self._losses[position] for position in lost) >= MAX_LOSSES:
             raise EngineError(
                 f"a task was lost {MAX_LOSSES} times with its worker. The workers may have too little memory: look at "
                 "their logs, lower --memory-limit, or give them more."
@@ -221,17 +249,19 @@ class Round:
         self._last_result = time.monotonic()
         self._arguments = None
         threads = self._members.healthy()
+        copies = []
         for number, position in enumerate(sorted(self._open)):
             others = [worker for worker in threads if worker not in self._tried[position]]
             if others:
-                self._submit(position, others[number % len(others)], threads)
+                copies.append(Attempt([position], others[number % len(others)]))
+        self._submit(copies, list(threads))
 
 
-def checked_call(version: str, function: Callable[..., Any], item: Any, *arguments: Any) -> Any:
-    """Run a task after checking that this worker has the driver's version; workers may join at any time."""
+def checked_calls(version: str, function: Callable[..., Any], items: list[Any], *arguments: Any) -> list[Any]:
+    """Run tasks after checking that this worker has the driver's version; workers may join at any time."""
     if version != gdm_dask.__version__:
         raise EngineError(
             f"worker {distributed.get_worker().address} has gdm_dask {gdm_dask.__version__}, the driver has {version}. "
             "Install the same version on both sides."
         )
-    return function(item, *arguments)
+    return [function(item, *arguments) for item in items]
