@@ -17,24 +17,21 @@ which is (3) with an intercept,
    S, plus what it is for independent features, so that nothing is gained below that.
 
 Swaps may also bring in a feature that was passed over because it correlates with a support, in place of that support;
-whatever is chosen is pairwise uncorrelated. With the active samples fixed, F is a
-quadratic function of w and b, and what a removal or a swap costs is known in closed form; after each round of them the
-active samples are found anew by Newton's method.
+whatever is chosen is pairwise uncorrelated. What a removal or a swap costs is known in closed form while the active
+samples stay the same (see `local_machine`); after each round of them they are found anew.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
+from gdm_dask.local_machine import LocalMachine
 from gdm_dask.master import single_threaded_blas
 from gdm_dask.master_rows import Rows
 from gdm_dask.store.block import Block
 
 #: Part of the supports that may go in one round of the backward steps.
 BACKWARD_PART = 0.1
-MAX_NEWTON_STEPS = 100
 MAX_SWAP_ROUNDS = 10
 #: A swap counts if it promises to lower the cost by this much, a round of swaps if it does so by that much.
 SWAP_GAIN = 1e-4
@@ -101,116 +98,16 @@ def redundancy_budget(k: int) -> float:
     return REDUNDANCY_BUDGET * min(1.0, BUDGET_FEATURES / k)
 
 
-class LocalMachine:
-    """Solves (3) with an intercept on subsets of the rows; each solution starts from the one before.
+def _redundancy(machine: LocalMachine, chosen: np.ndarray) -> float:
+    """Sum over the pairs of a subset, at least one, of |rho| and of what |rho| of independent features is."""
+    n_pairs = max(1, len(chosen) * (len(chosen) - 1) // 2)
+    noise = np.sqrt(2.0 / (np.pi * machine.n_samples))
+    return n_pairs * noise + 0.5 * float(machine.correlations[np.ix_(chosen, chosen)].sum())
 
-    Attributes
-    ----------
-    w : ndarray of shape (d,)
-        Weights of all rows; zero for those that are not in the subset.
-    b : float
-    value : float
-        F of the subset.
-    """
 
-    def __init__(self, rows: Rows, y: np.ndarray, C: float) -> None:
-        self._rows, self._y, self._C = rows, y, C
-        self.w = np.zeros(rows.n_rows)
-        self.b = 0.0
-        self.value = np.inf
-        self._projected = np.zeros(rows.n_samples)
-        self._active = np.zeros(rows.n_samples, bool)
-        self._gram = np.zeros((rows.n_rows, rows.n_rows))
-        self._signed = np.zeros(rows.n_rows)
-
-    def solve(self, chosen: np.ndarray) -> None:
-        """Newton's method on the subset `chosen`."""
-        outside = np.ones(len(self.w), bool)
-        outside[chosen] = False
-        self.w[outside] = 0.0
-        self._evaluate(self.w, self.b)
-        solved_for = None
-        for _ in range(MAX_NEWTON_STEPS):
-            self._take_active()
-            if solved_for is not None and np.array_equal(solved_for, self._active):
-                return
-            solved_for = self._active
-            hessian, gradient, intercept = self.quadratic()
-            w = np.zeros_like(self.w)
-            w[chosen] = np.linalg.solve(hessian[np.ix_(chosen, chosen)], gradient[chosen])
-            if not self._line_search(w, intercept(w)):
-                return
-
-    def extended(self, others: Block, chosen: np.ndarray) -> LocalMachine:
-        """The same machine with further rows, solved on the same subset."""
-        rows = self._rows.copy()
-        rows.append(others.to_scipy() if others.is_sparse else others.values, others.means, others.norms)
-        machine = LocalMachine(rows, self._y, self._C)
-        machine.w[: len(self.w)], machine.b = self.w, self.b
-        machine.solve(chosen)
-        return machine
-
-    @cached_property
-    def correlations(self) -> np.ndarray:
-        """``|rho|`` of the rows, 0 on the diagonal: the Gram matrix of normalised rows over all samples has it."""
-        gram, _ = self._rows.gram(np.ones(self._rows.n_samples, np.int8), self._y)
-        np.fill_diagonal(gram, 0.0)
-        return np.abs(gram)
-
-    def redundancy(self, chosen: np.ndarray) -> float:
-        """Sum over the pairs of a subset, at least one, of |rho| and of what |rho| of independent features is."""
-        n_pairs = max(1, len(chosen) * (len(chosen) - 1) // 2)
-        noise = np.sqrt(2.0 / (np.pi * self._rows.n_samples))
-        return n_pairs * noise + 0.5 * float(self.correlations[np.ix_(chosen, chosen)].sum())
-
-    @property
-    def explained(self) -> float:
-        """G of the subset: by how much it lowers F, which is known in closed form without features."""
-        return 0.5 * self._C * len(self._y) * (1.0 - float(self._y.mean()) ** 2) - self.value
-
-    def cost(self, chosen: np.ndarray, price: float) -> float:
-        """What swaps lower, up to a constant for subsets of one size; of the subset that was solved last."""
-        return float(price * np.log(self.redundancy(chosen)) - np.log(max(self.explained, TINY)))
-
-    def _evaluate(self, w: np.ndarray, b: float) -> float:
-        """F at (w, b); sets the margins' projection."""
-        self._rows.project(w, self._projected)
-        slack = np.maximum(1.0 - self._y * (self._projected + b), 0.0)
-        return 0.5 * float(w @ w) + 0.5 * self._C * float(slack @ slack)
-
-    def _take_active(self) -> None:
-        """Samples inside the margin at the present w and b, and their second moments."""
-        active = self._y * (self._projected + self.b) < 1.0
-        change = active.astype(np.int8) - self._active.astype(np.int8)
-        gram, signed = self._rows.gram(change, self._y)
-        self._gram += gram
-        self._signed += signed
-        self._active = active
-
-    def quadratic(self) -> tuple:
-        """H and g of ``F = 1/2 w'H w - g'w + const`` for the active samples, b eliminated; and b as a function of w."""
-        count = max(1, int(self._active.sum()))
-        sums = self._rows.scores(self._active.astype(np.float64))
-        labels = float(self._y[self._active].sum())
-        hessian = self._C * (self._gram - np.outer(sums, sums) / count)
-        hessian[np.diag_indices_from(hessian)] += 1.0
-        gradient = self._C * (self._signed - sums * labels / count)
-        return hessian, gradient, lambda w: (labels - float(sums @ w)) / count
-
-    def _line_search(self, w: np.ndarray, b: float) -> bool:
-        """Go towards (w, b), halving the step until F falls; False where it does not."""
-        start_w, start_b = self.w.copy(), self.b
-        start = self._evaluate(start_w, start_b)
-        step = 1.0
-        while step > 1e-6:
-            trial_w, trial_b = start_w + step * (w - start_w), start_b + step * (b - start_b)
-            value = self._evaluate(trial_w, trial_b)
-            if value < start:
-                self.w, self.b, self.value = trial_w, trial_b, value
-                return value < start * (1 - 1e-12)
-            step *= 0.5
-        self.value = self._evaluate(start_w, start_b)
-        return False
+def _cost(machine: LocalMachine, chosen: np.ndarray, price: float) -> float:
+    """What swaps lower, up to a constant for subsets of one size; of the subset that was solved last."""
+    return float(price * np.log(_redundancy(machine, chosen)) - np.log(max(machine.explained, TINY)))
 
 
 def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
@@ -237,12 +134,12 @@ def _swap(machine: LocalMachine, chosen: np.ndarray, conflicts: np.ndarray, pric
     """Exchange chosen features for others while the cost falls and F does not pass `most`."""
     step = max(1, len(chosen) // 10)
     for _ in range(MAX_SWAP_ROUNDS):
-        before, w, b = machine.cost(chosen, price), machine.w.copy(), machine.b
+        before, w, b = _cost(machine, chosen, price), machine.w.copy(), machine.b
         trial = _swapped(machine, chosen, step, conflicts, price)
         if np.array_equal(trial, chosen):
             return chosen
         machine.solve(trial)
-        if machine.cost(trial, price) < before - ROUND_GAIN and machine.value <= most:
+        if _cost(machine, trial, price) < before - ROUND_GAIN and machine.value <= most:
             chosen = trial
             continue
         machine.w, machine.b = w, b
@@ -258,7 +155,7 @@ def _swapped(
 ) -> np.ndarray:  # fmt: skip
     """Up to `n_swaps` best exchanges with the active samples as they are; who comes may conflict with who goes only."""
     hessian, gradient, _ = machine.quadratic()
-    redundant = price * machine.explained / machine.redundancy(chosen) * machine.correlations
+    redundant = price * machine.explained / _redundancy(machine, chosen) * machine.correlations
     chosen = chosen.copy()
     for _ in range(n_swaps):
         others = np.setdiff1d(np.arange(len(gradient)), chosen)

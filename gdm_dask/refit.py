@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.svm import LinearSVC
 
+from gdm_dask.local_machine import LocalMachine
+from gdm_dask.master import single_threaded_blas
+from gdm_dask.master_rows import Rows
 from gdm_dask.store.block import Block
 
-#: Trade-off of the refit, for columns of unit variance.
+#: Trade-off of the refit, for columns of unit variance, as scikit-learn's LinearSVC counts it.
 REFIT_C = 1.0
-#: Columns with fewer nonzeros than this are scaled but not centred, so that they stay sparse.
-SPARSE_DENSITY = 0.2
 
 
 def refit(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """Fit a linear SVM on raw support rows.
+    """Fit a linear SVM with squared hinge loss on raw support rows, standardised, to the exact minimum.
 
-    Columns are standardised for the fit (sparse ones only scaled: the intercept takes their means) and the result is
-    brought back to raw units.
+    It is scikit-learn's ``LinearSVC(dual=False)``, except that the intercept is not penalised. A direct solution for
+    the few features is many times faster than an iterative one where they correlate.
 
     Parameters
     ----------
@@ -30,18 +29,14 @@ def refit(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
     Returns
     -------
     coef : ndarray of shape (k,)
+        In raw units.
     intercept : float
     """
-    deviations = rows.norms / np.sqrt(rows.n_samples)
-    if rows.is_sparse and rows.to_scipy().nnz < SPARSE_DENSITY * rows.n_rows * rows.n_samples:
-        columns = sp.csr_array(rows.to_scipy().T.astype(np.float64).multiply(1.0 / deviations))
-        centres = np.zeros(rows.n_rows)
-    else:
-        dense = rows.to_scipy().toarray() if rows.is_sparse else rows.values
-        assert dense is not None
-        columns = np.ascontiguousarray(((dense - rows.means[:, None]) / deviations[:, None]).T)
-        centres = rows.means
-    machine = LinearSVC(C=REFIT_C, dual=False, max_iter=10_000, tol=1e-6)
-    machine.fit(columns, y)
-    coef = machine.coef_[0] / deviations
-    return coef, float(machine.intercept_[0] - coef @ centres)
+    normalised = Rows(rows.n_samples)
+    normalised.append(rows.to_scipy() if rows.is_sparse else rows.values, rows.means, rows.norms)
+    # A feature of unit norm is sqrt(n) times smaller than one of unit variance, and (3) halves the sum of the losses.
+    machine = LocalMachine(normalised, np.asarray(y, float), 2.0 * rows.n_samples * REFIT_C)
+    with single_threaded_blas():
+        machine.solve(np.arange(rows.n_rows))
+    coef = machine.w / rows.norms
+    return coef, float(machine.b - coef @ rows.means)

@@ -1,0 +1,121 @@
+"""A linear SVM with squared hinge loss on subsets of a few features: problem (3) with an intercept.
+
+    F(S) = min over w, b of  1/2 ||w||^2 + C/2 sum_i (1 - y_i (w . z_i + b))_+^2     on the features S.
+
+With the active samples fixed, those inside the margin, F is a quadratic function of w and b. Newton's method solves it,
+finds the active samples anew, and ends at the exact minimum when they stay the same.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from gdm_dask.master_rows import Rows
+from gdm_dask.store.block import Block
+
+MAX_NEWTON_STEPS = 100
+
+
+class LocalMachine:
+    """Solves (3) with an intercept on subsets of the rows; each solution starts from the one before.
+
+    Attributes
+    ----------
+    w : ndarray of shape (d,)
+        Weights of all rows; zero for those that are not in the subset.
+    b : float
+    value : float
+        F of the subset.
+    """
+
+    def __init__(self, rows: Rows, y: np.ndarray, C: float) -> None:
+        self._rows, self._y, self._C = rows, y, C
+        self.n_samples = rows.n_samples
+        self.w = np.zeros(rows.n_rows)
+        self.b = 0.0
+        self.value = np.inf
+        self._projected = np.zeros(self.n_samples)
+        self._active = np.zeros(self.n_samples, bool)
+        self._gram = np.zeros((rows.n_rows, rows.n_rows))
+        self._signed = np.zeros(rows.n_rows)
+
+    def solve(self, chosen: np.ndarray) -> None:
+        """Newton's method on the subset `chosen`."""
+        outside = np.ones(len(self.w), bool)
+        outside[chosen] = False
+        self.w[outside] = 0.0
+        self._evaluate(self.w, self.b)
+        solved_for = None
+        for _ in range(MAX_NEWTON_STEPS):
+            self._take_active()
+            if solved_for is not None and np.array_equal(solved_for, self._active):
+                return
+            solved_for = self._active
+            hessian, gradient, intercept = self.quadratic()
+            w = np.zeros_like(self.w)
+            w[chosen] = np.linalg.solve(hessian[np.ix_(chosen, chosen)], gradient[chosen])
+            if not self._line_search(w, intercept(w)):
+                return
+
+    def extended(self, others: Block, chosen: np.ndarray) -> LocalMachine:
+        """The same machine with further rows, solved on the same subset."""
+        rows = self._rows.copy()
+        rows.append(others.to_scipy() if others.is_sparse else others.values, others.means, others.norms)
+        machine = LocalMachine(rows, self._y, self._C)
+        machine.w[: len(self.w)], machine.b = self.w, self.b
+        machine.solve(chosen)
+        return machine
+
+    @cached_property
+    def correlations(self) -> np.ndarray:
+        """``|rho|`` of the rows, 0 on the diagonal: the Gram matrix of normalised rows over all samples has it."""
+        gram, _ = self._rows.gram(np.ones(self.n_samples, np.int8), self._y)
+        np.fill_diagonal(gram, 0.0)
+        return np.abs(gram)
+
+    @property
+    def explained(self) -> float:
+        """G of the subset: by how much it lowers F, which is known in closed form without features."""
+        return 0.5 * self._C * len(self._y) * (1.0 - float(self._y.mean()) ** 2) - self.value
+
+    def _evaluate(self, w: np.ndarray, b: float) -> float:
+        """F at (w, b); sets the margins' projection."""
+        self._rows.project(w, self._projected)
+        slack = np.maximum(1.0 - self._y * (self._projected + b), 0.0)
+        return 0.5 * float(w @ w) + 0.5 * self._C * float(slack @ slack)
+
+    def _take_active(self) -> None:
+        """Samples inside the margin at the present w and b, and their second moments."""
+        active = self._y * (self._projected + self.b) < 1.0
+        change = active.astype(np.int8) - self._active.astype(np.int8)
+        gram, signed = self._rows.gram(change, self._y)
+        self._gram += gram
+        self._signed += signed
+        self._active = active
+
+    def quadratic(self) -> tuple:
+        """H and g of ``F = 1/2 w'H w - g'w + const`` for the active samples, b eliminated; and b as a function of w."""
+        count = max(1, int(self._active.sum()))
+        sums = self._rows.scores(self._active.astype(np.float64))
+        labels = float(self._y[self._active].sum())
+        hessian = self._C * (self._gram - np.outer(sums, sums) / count)
+        hessian[np.diag_indices_from(hessian)] += 1.0
+        gradient = self._C * (self._signed - sums * labels / count)
+        return hessian, gradient, lambda w: (labels - float(sums @ w)) / count
+
+    def _line_search(self, w: np.ndarray, b: float) -> bool:
+        """Go towards (w, b), halving the step until F falls; False where it does not."""
+        start_w, start_b = self.w.copy(), self.b
+        start = self._evaluate(start_w, start_b)
+        step = 1.0
+        while step > 1e-6:
+            trial_w, trial_b = start_w + step * (w - start_w), start_b + step * (b - start_b)
+            value = self._evaluate(trial_w, trial_b)
+            if value < start:
+                self.w, self.b, self.value = trial_w, trial_b, value
+                return value < start * (1 - 1e-12)
+            step *= 0.5
+        self.value = self._evaluate(start_w, start_b)
+        return False
