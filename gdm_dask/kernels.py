@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-#: Lanes of a dense sum: independent partial sums that the compiler turns into vector instructions.
-LANES = 8
+#: Lanes of a dense sum: independent partial sums, so many that the compiler turns them into vector instructions.
+LANES = 64
 
 #: f_j . f_k - n mean_j mean_k loses as many digits as n |mean_j mean_k| / (norm_j norm_k) has. Beyond this limit
 #: a correlation is computed from centred values.
@@ -69,8 +69,9 @@ def _dense_dot(left, left_mean, right, right_mean):  # type: ignore[no-untyped-d
     lanes = np.zeros(LANES)
     whole = len(left) - len(left) % LANES
     for start in range(0, whole, LANES):
+        left_part, right_part = left[start : start + LANES], right[start : start + LANES]
         for lane in range(LANES):
-            lanes[lane] += (left[start + lane] - left_mean) * (right[start + lane] - right_mean)
+            lanes[lane] += (left_part[lane] - left_mean) * (right_part[lane] - right_mean)
     total = 0.0
     for position in range(whole, len(left)):
         total += (left[position] - left_mean) * (right[position] - right_mean)
