@@ -1,7 +1,7 @@
 """Second moments of the stored features over the samples that enter or leave the active set.
 
-Sums are taken of the features as they are stored, and centred at the end: what sparse rows lack to normalised
-ones is a constant, so their sums correct the sums of their products.
+Sums are taken of the features as they are stored, and normalised at the end: what sparse rows lack to normalised
+ones is a factor and a constant, so their sums correct the sums of their products.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from numba import njit
 BLOCK = 1024
 """Samples of dense rows that are taken at a time, so that they stay in the second cache."""
 
-BySample: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Offsets per sample (n + 1), and the positions and values of the sparse features of all samples."""
+BySample: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+"""Offsets per sample (n + 1), and the positions and values of the sparse features of all samples; no
+values where all are 1."""
 
 
 @dataclass
@@ -87,12 +88,14 @@ class Moments:
             self.gram[position, :position] += row[:position]
             self.gram[position:, position] += row[position:]
 
-    def centred(self, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Gram matrix and the signed sums of the features less their shifts."""
+    def normalised(self, scales: np.ndarray, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Gram matrix and the signed sums of the features times their scales, less their shifts."""
         gram = np.tril(self.gram) + np.tril(self.gram, -1).T
-        gram -= np.outer(self.sums, shifts)
-        gram -= np.outer(shifts, self.sums - self.count * shifts)
-        return gram, self.signed - self.labels * shifts
+        gram *= np.outer(scales, scales)
+        sums = self.sums * scales
+        gram -= np.outer(sums, shifts)
+        gram -= np.outer(shifts, sums - self.count * shifts)
+        return gram, self.signed * scales - self.labels * shifts
 
 
 @njit(cache=True, nogil=True)
@@ -103,12 +106,12 @@ def _gram_sparse(indptr, positions, values, begin, end, change, y, gram, sums, s
             count += change[i]
             labels += change[i] * y[i]
             for p in range(indptr[i], indptr[i + 1]):
-                value = change[i] * values[p]
+                value = 1.0 * change[i] if values is None else change[i] * values[p]
                 row = gram[positions[p]]
                 sums[positions[p]] += value
                 signed[positions[p]] += value * y[i]
                 for q in range(indptr[i], p + 1):
-                    row[positions[q]] += value * values[q]
+                    row[positions[q]] += value if values is None else value * values[q]
     return count, labels
 
 
@@ -128,4 +131,4 @@ def _gram_across(indptr, positions, values, samples, sign, block, cross):  # typ
         for k in range(samples.size):
             weight = sign * block[j, k]
             for p in range(indptr[samples[k]], indptr[samples[k] + 1]):
-                row[positions[p]] += weight * values[p]
+                row[positions[p]] += weight if values is None else weight * values[p]

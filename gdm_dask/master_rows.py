@@ -1,8 +1,9 @@
 """The features that the cuts hold, implicitly normalised, and the products that the master takes with them.
 
 A feature enters every formula as z_j = (f_j - mean_j 1) / norm_j. Rows with many zeros are kept as the sparse
-f_j / norm_j with the shift mean_j / norm_j beside them, since centring would fill them; rows with few zeros
-are centred and kept densely. A row of density p has mean^2 <= p / (1 - p) variance, so the shifts of the
+f_j with the scale 1 / norm_j and the shift mean_j / norm_j beside them, since centring would fill them; they take
+no more memory than in a store, and where all values are 1, no values are kept. Rows with few zeros are normalised
+and kept densely. A row of density p has mean^2 <= p / (1 - p) variance, so the shifts of the
 sparse rows never cancel a digit; a row with a mean of 10^6 and a deviation of 1 is dense, hence centred.
 
 Sparse rows lie sample by sample: the vectors over the few features stay in the first cache, and a sample that
@@ -35,6 +36,9 @@ RANGE = 65_536
 MOST_RANGES = 8
 """Each range has a Gram matrix of its own, which bounds their number."""
 
+GROWTH = 4
+"""The room for sparse features grows by a quarter of what is needed."""
+
 Result = TypeVar("Result")
 
 
@@ -57,7 +61,7 @@ class Rows:
     def __init__(self, n_samples: int) -> None:
         self.n_samples = n_samples
         self.n_rows = 0
-        self._shifts = np.zeros(0)
+        self._scales, self._shifts = np.zeros(0), np.zeros(0)
         self._sparse = _BySample(n_samples)
         self._pending: list[sparse.csr_array] = []
         self._dense = np.empty((0, n_samples))
@@ -95,7 +99,8 @@ class Rows:
             return
         is_dense = _count_nonzeros(rows) > DENSE_FROM * self.n_samples
         self._append_dense(rows, np.flatnonzero(is_dense), means, norms)
-        self._append_sparse(rows, np.flatnonzero(~is_dense), norms)
+        self._append_sparse(rows, np.flatnonzero(~is_dense))
+        self._scales = np.append(self._scales, np.where(is_dense, 1.0, 1.0 / norms))
         self._shifts = np.append(self._shifts, np.where(is_dense, 0.0, means / norms))
         self.n_rows += means.size
 
@@ -112,15 +117,14 @@ class Rows:
             self._dense[at] /= norms[row]
         self._dense_at = np.append(self._dense_at, self.n_rows + which)
 
-    def _append_sparse(self, rows: Any, which: np.ndarray, norms: np.ndarray) -> None:
-        """Scale the chosen rows and set them aside until the next product."""
-        chosen = sparse.csr_array(rows[which], dtype=np.float64)
-        values = chosen.data / np.repeat(norms[which], np.diff(chosen.indptr))
+    def _append_sparse(self, rows: Any, which: np.ndarray) -> None:
+        """Set the chosen rows aside until the next product."""
+        chosen = sparse.csr_array(rows[which])
         # The dense ones among the new features are empty here, so that positions count all features.
         indptr = np.zeros(rows.shape[0] + 1, dtype=np.int64)
         indptr[which + 1] = np.diff(chosen.indptr)
         shape = (rows.shape[0], self.n_samples)
-        self._pending.append(sparse.csr_array((values, chosen.indices, np.cumsum(indptr)), shape=shape))
+        self._pending.append(sparse.csr_array((chosen.data, chosen.indices, np.cumsum(indptr)), shape=shape))
 
     def _by_sample(self) -> BySample:
         """Return the sparse rows, with those that were set aside."""
@@ -149,10 +153,10 @@ class Rows:
         """
         by_sample = self._by_sample()
         dense, dense_weights = self._dense[: self._dense_at.size], weights[self._dense_at]
-        offset = weights @ self._shifts
+        offset, scaled = weights @ self._shifts, weights * self._scales
 
         def fill(begin: int, end: int) -> None:
-            _project_sparse(*by_sample, begin, end, weights, offset, out)
+            _project_sparse(*by_sample, begin, end, scaled, offset, out)
             if dense_weights.size:
                 for first in range(begin, end, BLOCK):
                     block = slice(first, min(first + BLOCK, end))
@@ -177,6 +181,7 @@ class Rows:
         def score(begin: int, end: int) -> np.ndarray:
             sums = np.zeros(self.n_rows)
             total = _score_sparse(*by_sample, begin, end, a, sums)
+            sums *= self._scales
             sums[self._dense_at] = dense[:, begin:end] @ a[begin:end]
             return sums - total * self._shifts
 
@@ -209,26 +214,28 @@ class Rows:
         total, *others = self._over_ranges(sum_range)
         for moments in others:
             total.add(moments)
-        return total.centred(self._shifts)
+        return total.normalised(self._scales, self._shifts)
 
 
 class _BySample:
-    """Sparse features, laid sample by sample, with room to grow in place."""
+    """Sparse features, laid sample by sample, with room to grow in place; `values` is None while all of them are 1."""
 
     def __init__(self, n_samples: int) -> None:
         self.indptr = np.zeros(n_samples + 1, dtype=np.int64)
         self.positions = np.empty(0, dtype=np.uint32)
-        self.values = np.empty(0)
+        self.values: np.ndarray | None = None
 
     def insert(self, new: sparse.csr_array, first: int) -> None:
         """Add features, given as samples by features, at the positions from `first` on."""
-        needed = int(self.indptr[-1]) + new.nnz
-        if needed > self.values.size:
-            used, room = int(self.indptr[-1]), max(needed, 2 * self.values.size)
-            self.positions = _enlarged(self.positions, used, room)
-            self.values = _enlarged(self.values, used, room)
-        added, positions = new.indptr.astype(np.int64), new.indices.astype(np.uint32)
-        _spread(self.indptr, self.positions, self.values, added, positions, new.data, first)
+        used, needed = int(self.indptr[-1]), int(self.indptr[-1]) + new.nnz
+        room = self.positions.size if needed <= self.positions.size else needed + needed // GROWTH
+        self.positions = _enlarged(self.positions, used, room)
+        if self.values is not None or not (new.data == 1).all():
+            held = np.ones(used, new.dtype) if self.values is None else self.values
+            self.values = _enlarged(held, used, room, _value_type(held.dtype, new.dtype))
+        values, new_values = (None, None) if self.values is None else (self.values, new.data.astype(self.values.dtype))
+        added = new.indptr.astype(np.int64)
+        _spread(self.indptr, self.positions, values, added, new.indices.astype(np.uint32), new_values, first)
         self.indptr += added
 
 
@@ -255,11 +262,19 @@ def _count_nonzeros(rows: Any) -> np.ndarray:
     return np.diff(rows.indptr) if sparse.issparse(rows) else np.count_nonzero(rows, axis=1)
 
 
-def _enlarged(array: np.ndarray, used: int, room: int) -> np.ndarray:
-    """Copy the used part of an array into a larger one."""
-    larger = np.empty(room, dtype=array.dtype)
+def _enlarged(array: np.ndarray, used: int, room: int, dtype: np.dtype | None = None) -> np.ndarray:
+    """The array with that much room; its used part is copied where it has less, or another type."""
+    dtype = dtype or array.dtype
+    if array.size == room and array.dtype == dtype:
+        return array
+    larger = np.empty(room, dtype)
     larger[:used] = array[:used]
     return larger
+
+
+def _value_type(*types: np.dtype) -> np.dtype:
+    """float32 where that holds all values of these types exactly, else float64."""
+    return np.dtype(np.float32 if np.result_type(np.float32, *types) == np.float32 else np.float64)
 
 
 # The kernels. Unsigned positions spare them the check for negative ones, which costs half of their speed.
@@ -272,10 +287,12 @@ def _spread(indptr, positions, values, added, new_positions, new_values, first):
         shift = added[i]
         for p in range(indptr[i + 1] - 1, indptr[i] - 1, -1):
             positions[p + shift] = positions[p]
-            values[p + shift] = values[p]
+            if values is not None:
+                values[p + shift] = values[p]
         for q in range(added[i], added[i + 1]):
             positions[indptr[i + 1] + q] = first + new_positions[q]
-            values[indptr[i + 1] + q] = new_values[q]
+            if values is not None:
+                values[indptr[i + 1] + q] = new_values[q]
 
 
 @njit(cache=True, nogil=True)
@@ -283,7 +300,10 @@ def _project_sparse(indptr, positions, values, begin, end, weights, offset, out)
     for i in range(begin, end):
         total = -offset
         for p in range(indptr[i], indptr[i + 1]):
-            total += values[p] * weights[positions[p]]
+            if values is None:
+                total += weights[positions[p]]
+            else:
+                total += values[p] * weights[positions[p]]
         out[i] = total
 
 
@@ -294,5 +314,8 @@ def _score_sparse(indptr, positions, values, begin, end, a, sums):  # type: igno
         if a[i] != 0.0:
             total += a[i]
             for p in range(indptr[i], indptr[i + 1]):
-                sums[positions[p]] += values[p] * a[i]
+                if values is None:
+                    sums[positions[p]] += a[i]
+                else:
+                    sums[positions[p]] += values[p] * a[i]
     return total

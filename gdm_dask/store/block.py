@@ -78,9 +78,13 @@ class Block:
             assert self.values is not None
             counted = None if self.nonzeros is None else self.nonzeros[local]
             return Block(0, len(local), self.n_samples, self.values[local], means, norms, nonzeros=counted)
-        take, indptr = gather(self.indptr, local)
-        values = None if self.values is None else self.values[take]
-        return Block(0, len(local), self.n_samples, values, means, norms, indptr, self.indices[take])  # type: ignore[index]
+        assert self.indices is not None
+        starts, stops = (self.indptr[np.asarray(local) + end].astype(np.int64) for end in (0, 1))
+        indptr = _narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
+        parts = [slice(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
+        indices = _joined(self.indices, parts)
+        values = None if self.values is None else _joined(self.values, parts)
+        return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices)
 
     def to_scipy(self) -> sp.csr_array:
         """The raw rows as a CSR matrix (features x samples)."""
@@ -98,20 +102,9 @@ class Block:
         return matrix
 
 
-def gather(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the nonzeros of `rows` in compressed rows, and the pointers of the result.
-
-    Examples
-    --------
-    >>> take, pointers = gather(np.array([0, 2, 2, 5], np.uint32), np.array([2, 0]))
-    >>> take.tolist(), pointers.tolist()
-    ([2, 3, 4, 0, 1], [0, 3, 5])
-    """
-    starts = indptr[rows].astype(np.int64)
-    lengths = indptr[np.asarray(rows) + 1].astype(np.int64) - starts
-    pointers = np.concatenate([[0], np.cumsum(lengths)])
-    take = np.arange(pointers[-1]) + np.repeat(starts - pointers[:-1], lengths)
-    return take, _narrow_pointers(pointers)
+def _joined(array: np.ndarray, parts: list[slice]) -> np.ndarray:
+    """Parts of an array, one behind the other."""
+    return np.concatenate([array[:0], *(array[part] for part in parts)])
 
 
 def _narrow_pointers(pointers: np.ndarray) -> np.ndarray:
