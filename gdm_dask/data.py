@@ -7,12 +7,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gdm_dask.engine import Engine, active_client
+from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.ingestion import ingest
 from gdm_dask.memory_plan import FitPlan, Work, plan_fit
 from gdm_dask.passes import Passes, tasks_of
@@ -108,5 +110,13 @@ def _plan(
     tasks = tasks_of(sizes, engine)
     shares = [[number for task in tasks[first::holders] for number in task] for first in range(holders)]
     rows = [entry.stop - entry.start for entry in store.manifest.blocks]
-    work = Work(sizes, rows, store.shape[1], n_supports, n_passes, shares)
-    return plan_fit(work, engine.n_workers, engine.n_processes, limit, engine.worker_memory)
+    dense = None if store.is_sparse else store.largest_rows(n_supports)
+    work = Work(sizes, rows, store.shape[1], n_supports, n_passes, shares, dense)
+    plan = partial(
+        plan_fit, n_workers=engine.n_workers, n_processes=engine.n_processes, limit=limit,
+        worker_limit=engine.worker_memory,
+    )  # fmt: skip
+    try:
+        return plan(work)
+    except MemoryLimitTooLow:  # by a guess: look what the rows take
+        return plan(replace(work, support_bytes=store.largest_rows(n_supports)))

@@ -18,6 +18,8 @@ TASK_BYTES = 16 << 20
 #: Vectors of one float64 per sample: alpha and its kin in the master problem, and the vector of a pass in each worker.
 DRIVER_VECTORS = 12
 WORKER_VECTORS = 2
+#: How often the rows of supports are there: as they were read, in the master problem, and while the best are chosen.
+SUPPORT_COPIES = 5
 #: Features in the pool for each support, and how often their rows are there while the best are chosen.
 POOL_PER_SUPPORT = 4
 POOL_COPIES = 3
@@ -40,6 +42,8 @@ class Work:
         Supports that the driver will hold and passes over the data, as estimates.
     shares : list of list of int
         The blocks that belong to each process, by number.
+    support_bytes : int, optional
+        What the rows of so many supports take at most; a guess otherwise.
     """
 
     block_bytes: list[int]
@@ -48,13 +52,18 @@ class Work:
     n_supports: int
     n_passes: int
     shares: list[list[int]]
+    support_bytes: int | None = None
 
     @property
     def driver_bytes(self) -> int:
-        """What the driver holds: vectors, the rows of supports twice, those to choose among, and the process itself."""
-        row = min(8 * self.n_samples, max(self.block_bytes, default=0)) // 4
-        pool = min(POOL_PER_SUPPORT * row * self.n_supports, MAX_POOL_BYTES)
-        return DRIVER_BYTES + 8 * self.n_samples * DRIVER_VECTORS + 2 * row * self.n_supports + POOL_COPIES * pool
+        """What the driver holds: vectors, the rows of supports, those to choose among, and the process itself."""
+        guess = min(8 * self.n_samples, max(self.block_bytes, default=0)) // 4 * self.n_supports
+        if self.support_bytes is None:
+            rows, once = 2 * guess, guess
+        else:
+            rows, once = SUPPORT_COPIES * self.support_bytes, self.support_bytes
+        pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
+        return DRIVER_BYTES + 8 * self.n_samples * DRIVER_VECTORS + rows + POOL_COPIES * pool
 
     @property
     def task_bytes(self) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+import scipy.sparse as sp
 from clusters import Started, small_data
 from large_stores import large_store
 
@@ -59,6 +61,32 @@ def test_what_is_planned_is_within_the_limit(n_workers: int, n_processes: int) -
             continue
         tasks = n_workers * job.task_bytes
         assert job.driver_bytes + tasks + plan.n_processes * plan.cache_bytes <= limit
+
+
+def test_many_samples_with_rare_features_fit_after_a_look_at_the_rows(tmp_path: Path) -> None:
+    """The guess gives each of the supports a quarter of a vector over all samples."""
+    rng, n_samples, limit = np.random.default_rng(0), 200_000, 800_000_000
+    X = sp.random_array((n_samples, 400), density=2e-3, format="csr", rng=rng)
+    store = ingest(X, tmp_path / "rare.zarr", np.arange(n_samples) % 2)
+    sizes = [entry.nbytes for entry in store.manifest.blocks]
+    guessed = Work(sizes, [400] * len(sizes), n_samples, 300, 21, [list(range(len(sizes)))])
+    with pytest.raises(MemoryLimitTooLow):
+        plan_fit(guessed, 2, 0, limit, None)
+    plan_fit(replace(guessed, support_bytes=store.largest_rows(300)), 2, 0, limit, None)
+    machine = GroupDiscoveryMachine(100, memory_limit=limit, groups=False, scheduler="threads").fit(store)
+    assert len(machine.support_features_) == 100
+
+
+@pytest.mark.parametrize("values", [1.0, 0.1])
+def test_the_largest_rows_are_those_with_most_nonzeros(tmp_path: Path, values: float) -> None:
+    X = (np.random.default_rng(0).random((40, 30)) < np.linspace(0.01, 0.6, 30)) * values
+    X[:2, 0] = values, 0.0
+    store = ingest(sp.csr_array(X), tmp_path / "x.zarr", np.arange(40) % 2, block_bytes=200)
+    assert store.n_blocks > 1
+    most = np.sort(np.count_nonzero(X, axis=0))[-7:].sum()
+    assert store.largest_rows(7) == most * (4 if values == 1.0 else 12)
+    assert store.largest_rows(1000) == np.count_nonzero(X) * (4 if values == 1.0 else 12)
+    assert ingest(X, tmp_path / "dense.zarr", np.arange(40) % 2).largest_rows(7) == 7 * 40 * 8
 
 
 def test_an_impossible_plan_is_refused_with_numbers_and_remedy() -> None:

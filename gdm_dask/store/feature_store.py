@@ -17,6 +17,7 @@ from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array
 from gdm_dask.store.block import Block, stack
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
+from gdm_dask.values import dtype_of
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -154,6 +155,17 @@ class FeatureStore:
             return self._block_array(number, entry, "counts").astype(np.int64)
 
         return self._per_feature(of_block).astype(np.int64)
+
+    def largest_rows(self, n_rows: int) -> int:
+        """Decoded bytes of the nonzeros of the `n_rows` features that have most of them; float64 in a dense store."""
+        if not self.is_sparse:
+            return min(n_rows, self.shape[0]) * self.shape[1] * 8
+        itemsize = 4 + (0 if self.manifest.value_type == "one" else dtype_of(self.manifest.value_type).itemsize)
+        largest = np.zeros(0, np.uint32)
+        for number, entry in enumerate(self.manifest.blocks):
+            counts = np.concatenate([largest, np.diff(self._block_array(number, entry, "indptr"))])
+            largest = np.partition(counts, -n_rows)[-n_rows:] if len(counts) > n_rows else counts
+        return int(largest.sum(dtype=np.int64)) * itemsize
 
     def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
         """Block `number` as arrays with its moments, checked.
