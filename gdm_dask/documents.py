@@ -44,7 +44,7 @@ class Corpus:
     identity : list
         Sizes and times of the files.
     extract : callable, optional
-        Makes the text of the bytes of a record.
+        Makes the text of the bytes of a record; not given where each document is a file of its own.
     mail : bool
         Whether to strip the headers of mails.
     packed : bytes, optional
@@ -70,10 +70,14 @@ class Corpus:
             texts = [self.extract(text) for text in texts]
         return [strip_headers(text) for text in texts] if self.mail else texts
 
+    @property
+    def _is_file_each(self) -> bool:
+        return self.packed is None and self.extract is None
+
     def _records(self, numbers: np.ndarray) -> Iterator[bytes]:
         if self.packed is not None:
             yield from (self.packed[self.offsets[k] : self.offsets[k] + self.lengths[k]] for k in numbers)
-        elif len(self.paths) == len(self):
+        elif self._is_file_each:
             yield from (Path(self.paths[k]).read_bytes() for k in numbers)
         else:
             with open(self.paths[0], "rb") as file:
@@ -89,7 +93,7 @@ class Corpus:
 
     def take(self, numbers: np.ndarray) -> Corpus:
         """Some of the documents."""
-        paths = [self.paths[k] for k in numbers] if len(self.paths) == len(self) else self.paths
+        paths = [self.paths[k] for k in numbers] if self._is_file_each else self.paths
         return replace(
             self,
             paths=paths,
@@ -167,7 +171,7 @@ def _packed(place: Path, label: str) -> Corpus:
     try:
         with _UNPACK.get(file.suffix, open)(file, "rb") as stream:
             packed = stream.read()
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         raise BadInput(f"{file}: the file is damaged or cut off: {error}. Fetch it again.") from error
     if len(offsets) != len(labels) + 1 or offsets[-1] != len(packed):
         raise BadInput(f"{place}: index.npz and {file.name} do not fit: fetch both again")
@@ -192,7 +196,9 @@ def _json_lines(path: Path, text: str, label: str) -> Corpus:
                 labels.append(str(field(line, label, f"line {number}")))
                 field(line, text, f"line {number}")
             place += len(line)
-    return _records(path, offsets, lengths, labels, lambda record: str(field(record, text, "")).encode())
+    return _records(
+        path, offsets, lengths, labels, lambda record: str(field(record, text, "")).encode(errors="surrogatepass")
+    )
 
 
 def _table(path: Path, text: str, label: str) -> Corpus:
@@ -207,18 +213,21 @@ def _table(path: Path, text: str, label: str) -> Corpus:
                 raise BadInput(f"{path}: there is no column {name!r}; there are {', '.join(header)}")
         at, where = header.index(text), header.index(label)
         begin = counted.position
-        for row in reader:
-            if row:
-                if len(row) <= max(at, where):
-                    raise BadInput(f"{path}, line {reader.line_num}: {len(row)} fields, but {len(header)} columns")
-                offsets.append(begin)
-                lengths.append(counted.position - begin)
-                labels.append(row[where])
-            begin = counted.position
+        try:
+            for row in reader:
+                if row:
+                    if len(row) <= max(at, where):
+                        raise BadInput(f"{path}, line {reader.line_num}: {len(row)} fields, but {len(header)} columns")
+                    offsets.append(begin)
+                    lengths.append(counted.position - begin)
+                    labels.append(row[where])
+                begin = counted.position
+        except csv.Error as error:
+            raise BadInput(f"{path}, line {reader.line_num}: {error}") from error
 
     def extract(record: bytes) -> bytes:
-        lines = record.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-        return next(csv.reader(lines, delimiter=delimiter))[at].encode("utf-8", "surrogateescape")
+        line = record.decode("utf-8", "surrogateescape")
+        return next(csv.reader([line], delimiter=delimiter))[at].encode("utf-8", "surrogateescape")
 
     return _records(path, offsets, lengths, labels, extract)
 

@@ -73,6 +73,39 @@ def test_every_form_gives_the_same_documents(tmp_path, form):
     assert [k for batch in corpus.batches(20) for k in batch] == list(range(5))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_one_document_is_read_as_it_is_among_others(tmp_path, form):
+    corpus = open_corpus(FORMS[form](tmp_path / form))
+    for number in range(5):
+        alone = corpus.take(np.array([number]))
+        assert alone.read(np.arange(1)) == corpus.read(np.array([number]))
+
+
+def test_a_table_of_one_document(tmp_path):
+    (tmp_path / "one.csv").write_text("text,label\nhello,ham\n")
+    assert open_corpus(tmp_path / "one.csv").read(np.arange(1)) == [b"hello"]
+
+
+def test_only_line_breaks_end_a_record_of_a_table(tmp_path):
+    texts = ["hel\u2028lo", "form\x0cfeed", "next\x85line"]
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"{text},ham\n" for text in texts))
+    assert open_corpus(tmp_path / "a.csv").read(np.arange(3)) == [text.encode() for text in texts]
+
+
+def test_half_a_pair_of_surrogates_is_kept(tmp_path):
+    (tmp_path / "a.jsonl").write_text(r'{"text": "\ud83d!", "label": "ham"}' + "\n")
+    assert open_corpus(tmp_path / "a.jsonl").read(np.arange(1)) == ["\ud83d!".encode(errors="surrogatepass")]
+
+
+def test_a_damaged_packed_corpus_is_named(tmp_path):
+    file = as_packed(tmp_path / "packed") / "text.bin.gz"
+    data = bytearray(file.read_bytes())
+    data[10:40] = bytes(value ^ 255 for value in data[10:40])
+    file.write_bytes(data)
+    with pytest.raises(BadInput, match=r"text\.bin\.gz: the file is damaged"):
+        open_corpus(tmp_path / "packed")
+
+
 @pytest.mark.parametrize("analyzer", ["byte", "char", "word"])
 def test_counts_are_those_of_scikit_learn(tmp_path, analyzer, monkeypatch):
     monkeypatch.setattr(module, "BATCH_BYTES", 30)
@@ -157,12 +190,13 @@ def test_stripping_never_fails(document):
     [
         ("a.csv", "id,words\n1,b\n", "no column 'text'; there are id, words"),
         ("a.csv", "text,label\nonly one\n", "line 2: 1 fields"),
+        ("a.csv", "text,label\nlone\rreturn,ham\n", "line 2: "),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 1', "line 2: not a JSON object with the key 'label'"),
         ("a.txt", "words", "a folder per class"),
     ],
 )
 def test_bad_documents_are_named(tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_bytes(content.encode())
     with pytest.raises(BadInput, match=message):
         open_corpus(tmp_path / name)
 
