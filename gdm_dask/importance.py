@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask.budget import level
 from gdm_dask.errors import BadInput
@@ -103,6 +104,7 @@ def group_importance(machine: Any, data: Any, train: Any = None, n_repeats: int 
     >>> found.group[0] > 0.3, found.alone[0] < found.group[0]
     (True, True)
     """
+    check_is_fitted(machine)
     if n_repeats < 1:
         raise BadInput(f"n_repeats is a whole number from 1 on, not {n_repeats!r}")
     measured = _Measured(Labelled(data, machine), n_repeats, np.random.default_rng(seed))

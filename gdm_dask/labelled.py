@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.correlation import as_rows
-from gdm_dask.data import as_store, is_store
+from gdm_dask.data import as_store, is_dask, is_store
 from gdm_dask.errors import BadInput
 from gdm_dask.store import Block, FeatureStore
 
@@ -21,7 +21,8 @@ class Labelled:
     data : store, path or URL of one, or tuple (X, y)
         Samples x features in a tuple.
     machine : GroupDiscoveryMachine
-        Fitted; the data must have its features and classes.
+        Fitted; the data must have its features and classes. A class is known by its value, or by its text: a store
+        that was made of text has the classes "0" and "1" where a matrix has 0 and 1.
 
     Examples
     --------
@@ -33,26 +34,34 @@ class Labelled:
     """
 
     def __init__(self, data: Any, machine: Any) -> None:
+        self.store: FeatureStore | None = None
         self._X: Any = None
+        codes: np.ndarray  # position of each sample's class in `classes`
         if is_store(data):
-            self.store: FeatureStore | None = as_store(data)
+            self.store = as_store(data)
             self.name = self.store.url.rstrip("/").rsplit("/", 1)[-1]
-            n_features, classes = self.store.shape[0], self.store.classes
-            self.labels = self.store.labels.astype(np.int64)
+            self.n_features, classes, codes = self.store.shape[0], self.store.classes, self.store.labels > 0
         elif isinstance(data, tuple) and len(data) == 2:
-            self.store, self.name = None, "the given matrix"
-            self._X = data[0] if hasattr(data[0], "shape") else np.asarray(data[0])
-            self._X = self._X.to_numpy() if hasattr(self._X, "to_numpy") else self._X
-            n_features, classes = self._X.shape[1], np.unique(np.asarray(data[1])).tolist()
-            self.labels = np.where(np.asarray(data[1]) == machine.classes_[1], 1, -1)
+            self.name = "the given matrix"
+            self._X = _in_memory(data[0])
+            self.n_features = self._X.shape[1]
+            found, codes = np.unique(np.asarray(data[1]).ravel(), return_inverse=True)
+            classes = found.tolist()
+            if len(codes) != self._X.shape[0]:
+                raise BadInput(f"{self.name} has {self._X.shape[0]} samples, but there are {len(codes)} labels")
         else:
             raise BadInput("give the data as a store, the path or URL of one, or a tuple (X, y)")
-        if n_features != machine.n_features_in_:
-            raise BadInput(f"{self.name} has {n_features} features, but the machine has {machine.n_features_in_}")
-        unknown = {str(name) for name in classes} - {str(name) for name in machine.classes_}
+        if self.n_features != machine.n_features_in_:
+            raise BadInput(f"{self.name} has {self.n_features} features, but the machine has {machine.n_features_in_}")
+        self.labels = self._signs(classes, machine.classes_.tolist())[codes.astype(np.int64)]
+
+    def _signs(self, classes: list[Any], known: list[Any]) -> np.ndarray:
+        """-1 or +1 for each class, by the order that the machine has them in."""
+        places = [_place(name, known) for name in classes]
+        unknown = [str(name) for name, place in zip(classes, places, strict=True) if place < 0]
         if unknown:
-            raise BadInput(f"{self.name} has the classes {sorted(unknown)}, which the machine does not know")
-        self.n_features = n_features
+            raise BadInput(f"{self.name} has the classes {unknown}, which the machine does not know")
+        return np.array([-1, 1])[places]
 
     @property
     def n_samples(self) -> int:
@@ -86,3 +95,22 @@ class Labelled:
             return block.to_scipy().T.tocsr()
         assert block.values is not None
         return block.values.T
+
+
+def _place(name: Any, known: list[Any]) -> int:
+    """Position of a class among those that are known, by its value or else by its text; -1 where it is not."""
+    if name in known:
+        return known.index(name)
+    texts = [str(one) for one in known]
+    return texts.index(str(name)) if str(name) in texts else -1
+
+
+def _in_memory(X: Any) -> Any:
+    """A matrix as an array or a sparse matrix."""
+    if is_dask(X):
+        raise BadInput("a Dask collection is not in memory: ingest it and give the store, or compute() it first")
+    X = X.to_numpy() if hasattr(X, "to_numpy") else X
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    if len(X.shape) != 2:
+        raise BadInput(f"a matrix of samples x features is needed, not an array of shape {X.shape}")
+    return X

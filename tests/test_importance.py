@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from report_cases import fitted, grouped
+from sklearn.exceptions import NotFittedError
 
 from gdm_dask import GroupDiscoveryMachine, group_importance, importance, ingest
 from gdm_dask.correlation import as_rows
@@ -96,3 +98,47 @@ def test_without_training_data_there_is_no_model_on_members() -> None:
 def test_no_repeats_are_refused() -> None:
     with pytest.raises(BadInput, match="n_repeats"):
         group_importance(fitted(), grouped(), n_repeats=0)
+
+
+@pytest.mark.parametrize("kind", [str, float, bool, np.uint8])
+def test_labels_of_another_type_are_known_by_value_or_text(kind: type) -> None:
+    X, y = grouped()
+    numbers = (y == "yes").astype(int)
+    machine = GroupDiscoveryMachine(5, scheduler="synchronous").fit(X, numbers)
+    expected = group_importance(machine, (X, numbers))
+    assert expected.accuracy_supports > 0.8
+    assert group_importance(machine, (X, numbers.astype(kind))) == expected
+
+
+def test_classes_of_a_store_are_taken_by_name_and_not_by_order(tmp_path: Path) -> None:
+    X, y = grouped()
+    numbers = np.where(y == "yes", 10, 2)
+    machine = GroupDiscoveryMachine(5, scheduler="synchronous").fit(X, numbers)
+    as_text = ingest(X, tmp_path / "text.zarr", numbers.astype(str))
+    assert as_text.classes == ["10", "2"]  # sorted as text
+    found = group_importance(machine, as_text)
+    assert found.accuracy_supports == group_importance(machine, (X, numbers)).accuracy_supports
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (X, y[:-1]), "has 160 samples, but there are 159 labels"),
+        (lambda X, y: (X[:, 1:], y), "features, but the machine has"),
+        (lambda X, y: (X[:, 0], y), "a matrix of samples x features is needed"),
+        (
+            lambda X, y: (X, np.where(y == "yes", "a", "b")),
+            r"the classes \['a', 'b'\], which the machine does not know",
+        ),
+        (lambda X, y: (da.from_array(X), y), "ingest it and give the store"),
+        (lambda X, y: X, "give the data as a store"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(change, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        group_importance(fitted(), change(*grouped()))
+
+
+def test_a_machine_that_was_not_fitted_is_refused() -> None:
+    with pytest.raises(NotFittedError):
+        group_importance(GroupDiscoveryMachine(), grouped())
