@@ -21,10 +21,10 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from gdm_dask.data import as_store, is_store
+from gdm_dask.data import as_dask_array, as_store, is_dask, is_store
 from gdm_dask.errors import BadInput
 from gdm_dask.store.folder import write_whole
-from gdm_dask.store.sampled import draw_samples, sampled_store
+from gdm_dask.store.sampled import draw_samples, sampled_store, taken_store
 
 #: Groups that only subsamples found, in the result.
 MAX_OTHERS = 100
@@ -108,9 +108,9 @@ def stability_selection(
     ----------
     machine : GroupDiscoveryMachine
         Fitted on `X`, with groups. Its scheduler runs the fits.
-    X : store, path or URL of one, ndarray or sparse matrix
+    X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
     y : array of shape (n_samples,), optional
-        Labels; a store brings its own.
+        Labels; a store brings its own, and given ones take their place.
     n_repeats : int
     fraction : float
         Part of the samples of each class in a subsample, drawn without replacement.
@@ -143,6 +143,7 @@ def stability_selection(
         raise BadInput(f"n_repeats is a whole number from 2 on, not {n_repeats!r}")
     if not 0 < overlap <= 1:
         raise BadInput(f"overlap lies in (0, 1], not {overlap!r}")
+    X, y = _checked(X, y)
     found: list[Groups] = []
     for repeat in range(n_repeats):
         found.append(_fit_subsample(machine, X, y, fraction, seed + repeat))
@@ -151,26 +152,48 @@ def stability_selection(
     return summarise_stability(machine, found, fraction, overlap, _namer(machine, X))
 
 
-def _fit_subsample(machine: Any, X: Any, y: Any, fraction: float, seed: int) -> Groups:
-    again = clone(machine).set_params(verbose=0)
+def _checked(X: Any, y: Any) -> tuple[Any, np.ndarray | None]:
+    """The data in a form whose samples can be taken by number, and its labels; None for those of a store."""
     if is_store(X):
-        store = as_store(X)
-        again.fit(sampled_store(store.url, fraction, seed, store.storage_options))
+        X = as_store(X)
+        n_samples = X.shape[1]
+        if y is None:
+            return X, None
     else:
         if y is None:
             raise BadInput("labels of two classes are needed: pass y")
-        chosen = draw_samples(np.asarray(y), fraction, seed)
-        rows = X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
-        again.fit(rows, np.asarray(y)[chosen])
+        if is_dask(X):
+            X = as_dask_array(X)
+        elif sp.issparse(X):
+            X = X.tocsr()
+        elif not hasattr(X, "shape"):
+            X = np.asarray(X)
+        n_samples = X.shape[0]
+    y = np.asarray(y)
+    if len(y) != n_samples:
+        raise BadInput(f"{len(y)} labels for {n_samples} samples")
+    return X, y
+
+
+def _fit_subsample(machine: Any, X: Any, y: np.ndarray | None, fraction: float, seed: int) -> Groups:
+    again = clone(machine).set_params(verbose=0)
+    if y is None:
+        again.fit(sampled_store(X.url, fraction, seed, X.storage_options))
+    else:
+        chosen = draw_samples(y, fraction, seed)
+        if is_store(X):
+            rows = taken_store(X.url, chosen, X.storage_options)
+        else:
+            rows = X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+        again.fit(rows, y[chosen])
     groups: Groups = again.groups_
     return groups
 
 
 def _namer(machine: Any, X: Any) -> Callable[[int], str]:
     """Names of features that the machine itself does not name: those that only subsamples found."""
-    if is_store(X) and as_store(X).has_names:
-        store = as_store(X)
-        return lambda feature: store.names_of(np.array([feature]))[0]
+    if is_store(X) and X.has_names:
+        return lambda feature: X.names_of(np.array([feature]))[0]
     names = getattr(machine, "feature_names_in_", None)
     return lambda feature: str(feature) if names is None else str(names[feature])
 

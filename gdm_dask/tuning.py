@@ -5,12 +5,10 @@ Nothing is copied: a fold is the store with some of its samples.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +18,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from gdm_dask.errors import BadInput
 from gdm_dask.estimator import GroupDiscoveryMachine
 from gdm_dask.store import FeatureStore, open_store
-from gdm_dask.store.folder import Folder, write_whole
-from gdm_dask.store.sampled import SampledStore
+from gdm_dask.store.folder import write_whole
+from gdm_dask.store.sampled import taken_store
 
 logger = logging.getLogger(__name__)
 
 #: What is searched for.
 TUNED = ("tau", "C", "cut_size")
-
-
-class TakenStore(SampledStore):
-    """A store with the samples of given numbers (increasing)."""
-
-    def __init__(self, folder: Folder, samples: np.ndarray) -> None:
-        FeatureStore.__init__(self, folder)
-        self._whole = FeatureStore(folder)
-        self.samples = samples
-        self.shape = (self.shape[0], len(samples))
-
-    def __reduce__(self) -> tuple:
-        return taken_store, (self.url, self.samples, self._folder.storage_options)
-
-    @cached_property
-    def _identity(self) -> str:
-        digest = hashlib.sha256(self._whole.fingerprint.encode())
-        digest.update(np.ascontiguousarray(self.samples, np.int64).tobytes())
-        return digest.hexdigest()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the store and the samples."""
-        return self._identity
-
-
-def taken_store(url: str, samples: np.ndarray, storage_options: dict[str, Any] | None = None) -> TakenStore:
-    """Some samples of a store, as a store."""
-    return TakenStore(Folder(url, storage_options), samples)
 
 
 class StoreMachine(ClassifierMixin, BaseEstimator):

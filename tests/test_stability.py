@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -70,6 +74,32 @@ def test_a_store_gives_what_its_matrix_gives(sparse: bool, tmp_path: Path) -> No
     assert found == stability_selection(again, matrix, labels, n_repeats=3)
     assert found.is_about(machine)
     assert found.n_repeats == 3
+
+
+def test_labels_that_are_given_take_the_place_of_the_stores(tmp_path: Path) -> None:
+    X, y = grouped()
+    store = ingest(X, tmp_path / "data.zarr", np.roll(y, 17))
+    machine = GroupDiscoveryMachine(5, scheduler="synchronous").fit(store, y)
+    found = stability_selection(machine, store, y, n_repeats=3)
+    assert found == stability_selection(machine, X, y, n_repeats=3)
+    assert found != stability_selection(machine, store, n_repeats=3)
+
+
+@pytest.mark.parametrize(
+    "form", [np.ndarray.tolist, sp.coo_array, pd.DataFrame, da.from_array, partial(dd.from_array, chunksize=100)]
+)
+def test_every_form_that_can_be_fitted(form) -> None:
+    X, y = grouped()
+    found = stability_selection(fitted(), form(X), y.tolist(), n_repeats=2)
+    np.testing.assert_allclose(found.group_frequency, stability_selection(fitted(), X, y, n_repeats=2).group_frequency)
+
+
+@pytest.mark.parametrize("form", ["matrix", "store"])
+def test_other_numbers_of_labels_are_refused(form: str, tmp_path: Path) -> None:
+    X, y = grouped()
+    data = ingest(X, tmp_path / "data.zarr", y) if form == "store" else X
+    with pytest.raises(BadInput, match="159 labels for 160 samples"):
+        stability_selection(fitted(), data, y[:-1])
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])

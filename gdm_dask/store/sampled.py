@@ -114,3 +114,32 @@ def sampled_store(url: str, fraction: float, seed: int, storage_options: dict[st
         Passed to fsspec.
     """
     return SampledStore(Folder(url, storage_options), fraction, seed)
+
+
+class TakenStore(SampledStore):
+    """A store with the samples of given numbers (increasing)."""
+
+    def __init__(self, folder: Folder, samples: np.ndarray) -> None:
+        FeatureStore.__init__(self, folder)
+        self._whole = FeatureStore(folder)
+        self.samples = samples
+        self.shape = (self.shape[0], len(samples))
+
+    def __reduce__(self) -> tuple:
+        return taken_store, (self.url, self.samples, self._folder.storage_options)
+
+    @cached_property
+    def _identity(self) -> str:
+        digest = hashlib.sha256(self._whole.fingerprint.encode())
+        digest.update(np.ascontiguousarray(self.samples, np.int64).tobytes())
+        return digest.hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the store and the samples."""
+        return self._identity
+
+
+def taken_store(url: str, samples: np.ndarray, storage_options: dict[str, Any] | None = None) -> TakenStore:
+    """Some samples of a store, as a store."""
+    return TakenStore(Folder(url, storage_options), samples)
