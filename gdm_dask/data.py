@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.engine import Engine, active_client
-from gdm_dask.errors import MemoryLimitTooLow
+from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.ingestion import ingest
 from gdm_dask.memory_plan import FitPlan, Work, plan_fit
 from gdm_dask.passes import Passes, tasks_of
@@ -62,6 +62,14 @@ def as_dask_array(X: Any) -> Any:
     """A Dask array or DataFrame as an array whose shape is known."""
     array = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
     return array.copy().compute_chunk_sizes() if any(np.isnan(size) for size in array.shape) else array
+
+
+def as_dask_matrix(X: Any) -> Any:
+    """`as_dask_array` of samples x features."""
+    X = as_dask_array(X)
+    if X.ndim != 2:
+        raise BadInput(f"a matrix of samples x features is needed, not a Dask array of shape {X.shape}")
+    return X
 
 
 @contextmanager

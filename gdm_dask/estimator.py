@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from gdm_dask.checkpoint import Checkpoint
 from gdm_dask.checks import check_parameters, encode_labels
 from gdm_dask.correlation import block_redundancy_rate
 from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
-from gdm_dask.data import Data, as_dask_array, as_store, default_scheduler, is_dask, is_store, open_data
-from gdm_dask.engine import Engine
+from gdm_dask.data import Data, as_dask_matrix, as_store, default_scheduler, is_dask, is_store, open_data
+from gdm_dask.engine import Engine, without_connection
 from gdm_dask.errors import BadInput
 from gdm_dask.passes import Passes
 from gdm_dask.profile import profile_of
@@ -211,9 +212,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         elif is_dask(X):
             if hasattr(X, "columns"):
                 self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
-            X = as_dask_array(X)
-            if X.ndim != 2:
-                raise BadInput(f"a matrix of samples x features is needed, not a Dask array of shape {X.shape}")
+            X = as_dask_matrix(X)
             n_samples, self.n_features_in_ = X.shape
             y = y.compute() if is_dask(y) else y
         else:
@@ -321,9 +320,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         if is_store(X):
             return self._support_columns(X)[:, np.argsort(self.support_features_)]
         if is_dask(X):
-            X = as_dask_array(X)
-            self._check_width(X.shape[1], "the Dask array")
-            return X[:, np.sort(self.support_features_)]
+            return self._checked_dask(X)[:, np.sort(self.support_features_)]
         return super().transform(X)
 
     def _support_columns(self, X: Any) -> Any:
@@ -333,11 +330,23 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             self._check_width(store.shape[0], store.url, ": ingest it with --like the training store")
             return sp.csr_array(store.read_rows(self.support_features_).T)
         if is_dask(X):
-            X = as_dask_array(X)
-            self._check_width(X.shape[1], "the Dask array")
-            return X[:, self.support_features_].compute()
+            return self._checked_dask(X)[:, self.support_features_].compute()
         X = validate_data(self, X, accept_sparse="csr", reset=False)
         return X[:, self.support_features_]
+
+    def _checked_dask(self, X: Any) -> Any:
+        """A Dask collection as an array with the columns that the machine was fitted on."""
+        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        X = as_dask_matrix(X)
+        self._check_width(X.shape[1], "the Dask array")
+        if names is not None and hasattr(self, "feature_names_in_"):
+            for name, expected in zip(names, self.feature_names_in_, strict=True):
+                if name != expected:
+                    raise BadInput(
+                        f"the columns are not those that the machine was fitted on, in their order: {name!r} stands "
+                        f"where {expected!r} stood"
+                    )
+        return X
 
     def _check_width(self, n_features: int, what: str, remedy: str = "") -> None:
         if n_features != self.n_features_in_:
@@ -400,6 +409,16 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle = super()._repr_mimebundle_(**kwargs)
         return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A Client is pickled as the address of its scheduler."""
+        state = dict(super().__getstate__())
+        return {**state, "scheduler": without_connection(state.get("scheduler"))}
+
+    def __sklearn_clone__(self) -> GroupDiscoveryMachine:
+        """Clones share a Client: a connection cannot be copied."""
+        cloned: GroupDiscoveryMachine = super(GroupDiscoveryMachine, copy(self)).__sklearn_clone__()
+        return cloned.set_params(scheduler=self.scheduler)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -144,6 +144,18 @@ def test_dask_data_frames_and_unknown_chunks(data, fitted) -> None:
         np.testing.assert_array_equal(gdm.transform(given).compute(), gdm.transform(frame))
 
 
+@pytest.mark.parametrize("method", ["predict", "transform"])
+def test_columns_in_another_order_are_refused(data, method: str) -> None:
+    X, y = data
+    frame = pd.DataFrame(X).add_prefix("word ")
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(dd.from_pandas(frame, npartitions=2), y)
+    turned = frame[frame.columns[::-1]]
+    with pytest.raises(ValueError, match="in the same order as they were in fit"):
+        getattr(gdm, method)(turned)
+    with pytest.raises(ValueError, match=r"in their order: 'word .*' stands where 'word 0' stood"):
+        getattr(gdm, method)(dd.from_pandas(turned, npartitions=2))
+
+
 def test_dask_array_of_sparse_blocks(data, fitted) -> None:
     X, y = data
     lazy = da.from_array(X, chunks=(30, 40)).map_blocks(sp.csr_matrix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from distributed import Client
 from instances import informative
+from sklearn.base import clone
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, stability_selection
 from gdm_dask.store.memory import MemoryStore
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
@@ -122,3 +125,18 @@ def test_a_real_cluster_that_grows(store, expected, cluster, n_workers: int) -> 
 def test_a_matrix_on_a_real_cluster(expected, cluster) -> None:
     address, _ = cluster
     assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=address).fit(X, Y), expected)
+
+
+def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expected, cluster) -> None:
+    with Client(cluster[0], set_as_default=False) as client:
+        machine = GroupDiscoveryMachine(**SETTINGS, scheduler=client).set_output(transform="pandas")
+        again = clone(machine)
+        assert again.scheduler is client
+        assert again._sklearn_output_config == {"transform": "pandas"}
+        machine.fit(store)
+        assert_same(again.fit(store), expected)
+        assert stability_selection(machine, store, n_repeats=2).n_repeats == 2
+        pickled = pickle.loads(pickle.dumps(machine))
+    assert pickled.scheduler == cluster[0]
+    assert_same(pickled, expected)
+    assert_same(pickled.fit(store), expected)

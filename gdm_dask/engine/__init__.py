@@ -115,6 +115,13 @@ def active_client() -> Any:
         return None
 
 
+def without_connection(scheduler: Any) -> Any:
+    """A scheduler as it can be pickled: of a Client its address, all else as it is."""
+    if scheduler is None or isinstance(scheduler, str):
+        return scheduler
+    return getattr(getattr(scheduler, "scheduler", None), "address", None)
+
+
 def _open_backend(scheduler: Any, n_workers: int) -> LocalBackend | ClusterBackend:
     if isinstance(scheduler, str) and scheduler in LOCAL_SCHEDULERS:
         return LocalBackend(scheduler, n_workers)
