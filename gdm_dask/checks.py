@@ -35,6 +35,8 @@ def check_parameters(estimator: GroupDiscoveryMachine) -> None:
         raise BadInput(f"max_cuts is None or a whole number from 1 on, not {estimator.max_cuts!r}")
     if not (number(estimator.tol, real) and estimator.tol >= 0):
         raise BadInput(f"tol is a number from 0 on, not {estimator.tol!r}")
+    if estimator.n_workers is not None and not (number(estimator.n_workers) and estimator.n_workers >= 1):
+        raise BadInput(f"n_workers is None or a whole number from 1 on, not {estimator.n_workers!r}")
     if estimator.matching not in METHODS:
         raise BadInput(f"matching is one of {', '.join(METHODS)}, not {estimator.matching!r}")
 

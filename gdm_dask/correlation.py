@@ -47,6 +47,8 @@ def as_rows(X: Any) -> Block:
     ----------
     X : array or sparse matrix of shape (n_samples, n_features)
     """
+    if hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] == 0:
+        raise BadInput("the matrix has no samples")
     if sp.issparse(X):
         matrix = sp.csc_array(X, copy=True)
         matrix.sum_duplicates()

@@ -51,8 +51,8 @@ def parse_bytes(size: int | str) -> int:
         if match is None or match.group(2) not in _UNITS:
             raise BadInput(f"{size!r} is not a size: write it as 2GB, 512MB or 64MiB")
         value = float(match.group(1)) * _UNITS[match.group(2)]
-    if not value >= 1:
-        raise BadInput(f"{size!r} is not a size: it must be at least one byte")
+    if not 1 <= value < float("inf"):
+        raise BadInput(f"{size!r} is not a size: it must be at least one byte, and finite")
     return int(value)
 
 

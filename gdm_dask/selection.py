@@ -72,8 +72,8 @@ def select(machine: Machine, settings: Settings, k: int | None) -> tuple[np.ndar
     features = list(machine.spoken.features)
     if k is not None and len(features) < k:
         warnings.warn(
-            f"{len(features)} support features were found, fewer than n_features_to_select={k}: all others are "
-            f"constant or correlate with one of them (|rho| >= {1 - settings.tau:g})",
+            f"{len(features)} support features were found, fewer than n_features_to_select={k}: "
+            f"{_why_fewer(machine, settings)}",
             UserWarning,
             stacklevel=4,
         )
@@ -90,6 +90,14 @@ def select(machine: Machine, settings: Settings, k: int | None) -> tuple[np.ndar
             features, rows = features + others, stack([rows, other_rows])
     order = np.argsort(-np.abs(weights), kind="stable")
     return np.array(features, np.int64)[chosen[order]], rows.rows(chosen[order]), weights[order]
+
+
+def _why_fewer(machine: Machine, settings: Settings) -> str:
+    if machine.stopped == "max_cuts":
+        return f"the search ended after max_cuts={settings.max_cuts} cuts of up to {settings.cut_size}"
+    if settings.tau == 0:
+        return "all others are constant, or their scores are 0"
+    return f"all others are constant or correlate with one of them (|rho| >= {1 - settings.tau:g})"
 
 
 def find_groups(

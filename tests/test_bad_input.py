@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from instances import informative
 
-from gdm_dask import GroupDiscoveryMachine, ingest
+from gdm_dask import GroupDiscoveryMachine, feature_correlations, ingest
 from gdm_dask.errors import BadInput
 
 ROWS, Y = informative(12, 40, 0)
@@ -26,7 +26,8 @@ PARAMETERS = [
     *(("tol", value, "tol is a number from 0 on") for value in (-1e-3, np.nan, "small", None, False)),
     *(("matching", value, "matching is one of greedy, exact") for value in ("best", None, 1)),
     *(("scheduler", value, "scheduler") for value in ("thread", 5, ["threads"])),
-    *(("memory_limit", value, "size") for value in ("much", 0, -1)),
+    *(("memory_limit", value, "size") for value in ("much", 0, -1, np.inf, np.nan)),
+    *(("n_workers", value, "n_workers is None or a whole number from 1 on") for value in (0, 1.5, "2", True)),
 ]
 
 
@@ -75,6 +76,14 @@ def test_dask_arrays_of_another_shape() -> None:
         GroupDiscoveryMachine().fit(da.from_array(X), Y[:-1])
     with pytest.raises(BadInput, match="samples x features"):
         GroupDiscoveryMachine().fit(da.from_array(X[0]), Y)
+    with pytest.raises(BadInput, match="samples x features"):
+        GroupDiscoveryMachine(3).fit(X, Y).predict(da.from_array(X[0]))
+
+
+def test_a_matrix_without_samples_has_no_correlations() -> None:
+    for empty in (np.zeros((0, 3)), sp.csr_array((0, 3))):
+        with pytest.raises(BadInput, match="no samples"):
+            feature_correlations(empty)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, da.from_array])

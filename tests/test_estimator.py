@@ -133,6 +133,19 @@ def test_fewer_features_than_wanted_is_a_warning_with_their_number(data) -> None
     assert reference.unspoken(close, found) == sorted(found)  # nothing is left that could have been taken
 
 
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"max_cuts": 2, "cut_size": 3}, "after max_cuts=2 cuts of up to 3"),
+        ({"tau": 0}, "all others are constant, or their scores are 0"),
+    ],
+)
+def test_the_warning_tells_why_there_are_fewer(data, limit: dict, reason: str) -> None:
+    X, y = data
+    with pytest.warns(UserWarning, match=reason):
+        GroupDiscoveryMachine(n_features_to_select=1000, **limit).fit(X, y)
+
+
 def test_transform_keeps_the_order_of_columns_and_can_be_inverted(data, fitted) -> None:
     X, _ = data
     reduced = fitted.transform(X)
