@@ -71,7 +71,7 @@ class RunDirectory:
         resume : bool
             Go on with an unfinished fit; a finished one is not fitted again.
         overwrite : bool
-            Remove what an earlier fit left.
+            Replace what an earlier fit left. A fitted model stays until the first cut of the new fit.
         callback : callable, optional
             Gets an `Iteration` after each cut.
         wait : float
@@ -82,11 +82,21 @@ class RunDirectory:
                 resume, overwrite = True, False
             self._check(resume, overwrite)
             description = self._describe(machine, store)
-            if self.model.exists():
+            if self.model.exists() and not overwrite:
                 return self._finished(type(machine), description)
-            self._write_description(description)
+            if overwrite:
+                self.checkpoint.unlink(missing_ok=True)
+            if not self.model.exists():
+                self._write_description(description)
+
+            def on_cut(iteration: Iteration) -> None:
+                if self.model.exists():
+                    self._replace(description)
+                if callback is not None:
+                    callback(iteration)
+
             try:
-                machine.fit(store, callback=callback, checkpoint=self.checkpoint)
+                machine.fit(store, callback=on_cut, checkpoint=self.checkpoint)
             except BaseException:
                 if self.checkpoint.exists():
                     logger.warning("%s: the state after the last cut is saved; go on with --resume", self.path)
@@ -107,12 +117,17 @@ class RunDirectory:
 
     def _check(self, resume: bool, overwrite: bool) -> None:
         if overwrite:
-            for name in ("model.json", "model.npz", "checkpoint.npz", "run.json"):
-                (self.path / name).unlink(missing_ok=True)
-        elif self.model.exists() and not resume:
+            return
+        if self.model.exists() and not resume:
             raise BadInput(f"{self.path} holds a fitted model: choose another folder, or pass --overwrite")
-        elif self.checkpoint.exists() and not resume:
+        if self.checkpoint.exists() and not resume:
             raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
+
+    def _replace(self, description: dict[str, Any]) -> None:
+        """Remove the earlier model: the new fit has a state to go on from."""
+        for name in ("model.json", "model.npz"):
+            (self.path / name).unlink(missing_ok=True)
+        self._write_description(description)
 
     def _describe(self, machine: GroupDiscoveryMachine, store: FeatureStore) -> dict[str, Any]:
         parameters = {key: value for key, value in machine.get_params().items() if key not in HOW_NOT_WHAT}

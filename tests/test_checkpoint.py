@@ -116,6 +116,26 @@ def test_what_is_there_is_not_overwritten_by_mistake(store, unfinished, expected
     assert unfinished.fit(machine(scheduler="threads"), store, resume=True).n_cuts_ == 5
 
 
+@pytest.mark.parametrize("wrong", [{"tau": 3}, {"scheduler": "nowhere"}, {"memory_limit": "1kB"}])
+def test_a_fit_that_cannot_begin_leaves_the_model_that_it_would_replace(store, expected, tmp_path, wrong) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.fit(machine(), store)
+    with pytest.raises(BadInput):
+        run.fit(machine(**wrong), store, overwrite=True)
+    same_model(run.path, expected)
+    assert run.fit(machine(), store, resume=True).n_cuts_ == 5
+
+
+def test_a_fit_that_has_begun_takes_the_place_of_the_model_before(store, tmp_path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.fit(machine(), store)
+    with pytest.raises(Stop):
+        run.fit(machine(C=2.0), store, overwrite=True, callback=stop_after(2))
+    assert not run.model.exists()
+    assert run.fit(machine(C=2.0), store, resume=True).C == 2.0
+    assert RunDirectory(tmp_path / "run").fit(machine(C=2.0), store, resume=True).n_cuts_ == 5
+
+
 @pytest.mark.parametrize("change", [{"C": 2.0}, {"tau": 0.3}, {"cut_size": 4}, {"matching": "exact"}, {"max_cuts": 9}])
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(store, unfinished, change: dict) -> None:
     (name, value), *_ = change.items()
