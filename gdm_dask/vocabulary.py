@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import murmurhash3_32
 
 from gdm_dask.errors import BadInput
-from gdm_dask.store.folder import write_whole
+from gdm_dask.store.folder import Folder
 from gdm_dask.store.layout import pack_text, unpack_text
 from gdm_dask.text import byte_ngrams, ngram_names, scale_rows
 
@@ -54,6 +53,8 @@ class TextSettings:
             raise BadInput(f"n-grams have 1 to 8 parts, the shortest first, not {low} to {high}")
         if self.min_df < 1:
             raise BadInput(f"min_df is a whole number from 1 on, not {self.min_df}")
+        if self.hashed is not None and not 2 <= self.hashed < 2**31:
+            raise BadInput(f"n-grams are hashed into 2 to {2**31 - 1} features, not {self.hashed}")
 
     @property
     def sizes(self) -> range:
@@ -123,29 +124,34 @@ class Vocabulary:
 
     def save(self, store: str | os.PathLike[str]) -> None:
         """Write it beside a store, for test sets."""
-        path = _beside(store)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder, name = _beside(store)
         buffer = io.BytesIO()
         arrays = {f"codes{n}": codes for n, codes in zip(self.settings.sizes, self.codes, strict=False)}
         arrays |= {f"terms.{key}": value for key, value in pack_text(self.terms).items()}
         np.savez_compressed(buffer, allow_pickle=False, settings=json.dumps(asdict(self.settings)), **arrays)
-        write_whole(path, buffer.getvalue())
+        folder.write(name, buffer.getvalue())
 
     @classmethod
     def load(cls, store: str | os.PathLike[str]) -> Vocabulary:
         """Read what was saved beside a store."""
-        path = _beside(store)
-        if not path.exists():
-            raise BadInput(f"{path}: there is no vocabulary beside the store: was it made with --text?")
-        with np.load(path, allow_pickle=False) as arrays:
+        folder, name = _beside(store)
+        try:
+            data = folder.read(name)
+        except FileNotFoundError as error:
+            raise BadInput(
+                f"{os.fspath(store)}: there is no vocabulary beside the store ({name}): was it made with --text?"
+            ) from error
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             stored = json.loads(str(arrays["settings"]))
             settings = TextSettings(**stored | {"ngrams": tuple(stored["ngrams"])})
             codes = [arrays[f"codes{n}"] for n in settings.sizes if f"codes{n}" in arrays.files]
             return cls(settings, codes, unpack_text(arrays["terms.offsets"], arrays["terms.text"]))
 
 
-def _beside(store: str | os.PathLike[str]) -> Path:
-    return Path(f"{os.fspath(store).rstrip('/')}.vocabulary.npz")
+def _beside(store: str | os.PathLike[str]) -> tuple[Folder, str]:
+    """Folder and name of the file, on the same disk or in the same bucket as the store."""
+    parent, slash, name = os.fspath(store).rstrip("/").rpartition("/")
+    return Folder(f"{parent}{slash}" or "."), f"{name}.vocabulary.npz"
 
 
 def count_vocabulary(batches: Iterable[list[bytes]], settings: TextSettings) -> Vocabulary:

@@ -214,7 +214,10 @@ def test_bad_folders_are_named(tmp_path):
         open_corpus(place)
 
 
-@pytest.mark.parametrize("settings", [{"analyzer": "line"}, {"ngrams": (3, 2)}, {"ngrams": (1, 9)}, {"min_df": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"analyzer": "line"}, {"ngrams": (3, 2)}, {"ngrams": (1, 9)}, {"min_df": 0}, {"hashed": 0}, {"hashed": 2**31}],
+)
 def test_bad_settings_are_refused(settings):
     with pytest.raises(BadInput):
         TextSettings(**settings)
@@ -239,6 +242,29 @@ def test_the_command_line_makes_training_and_test_stores(tmp_path):
     gdm("ingest", str(folder), str(tmp_path / "g.zarr"), "--text", "--like", str(tmp_path / "h.zarr"))
     assert open_store(tmp_path / "h.zarr").shape[0] == 512
     assert open_store(tmp_path / "g.zarr").nnz == open_store(tmp_path / "h.zarr").nnz
+
+
+def test_a_refused_ingest_leaves_the_vocabulary_of_the_store_that_is_there(tmp_path):
+    folder, target = as_folders(tmp_path / "mails"), str(tmp_path / "a.zarr")
+    gdm("ingest", str(folder), target, "--text", "--ngrams", "3")
+    before = Vocabulary.load(target).settings
+    with pytest.raises(BadInput, match="exists: choose another name"):
+        gdm("ingest", str(folder), target, "--text", "--ngrams", "2")
+    assert Vocabulary.load(target).settings == before
+    gdm("ingest", str(folder), target, "--text", "--ngrams", "2", "--overwrite")
+    assert Vocabulary.load(target).settings.ngrams == (2, 2)
+
+
+def test_a_vocabulary_lies_beside_its_store_wherever_that_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vocabulary = count_vocabulary([[b"buy now", b"now"]], TextSettings("word", (1, 1)))
+    for store in ("memory://bucket/mails.zarr", "mails.zarr", str(tmp_path / "folder/mails.zarr/")):
+        vocabulary.save(store)
+        assert Vocabulary.load(store).terms == ["buy", "now"]
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert found == ["folder/mails.zarr.vocabulary.npz", "mails.zarr.vocabulary.npz"]
+    with pytest.raises(BadInput, match="no vocabulary beside the store"):
+        Vocabulary.load("memory://bucket/other.zarr")
 
 
 @pytest.mark.parametrize(("ngrams", "message"), [("a", "write a length"), ("1-", None), ("2-9", "1 to 8")])
