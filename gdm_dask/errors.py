@@ -33,3 +33,18 @@ class EngineError(GdmError):
 
 class MemoryLimitTooLow(BadInput):
     """The memory limit cannot be kept: the message says how much is needed."""
+
+
+#: Errors of the system about a path that was given, and not about the machine.
+_WRONG_PLACES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Exit code of an error.
+
+    >>> exit_code_of(BadInput("tau")), exit_code_of(FileNotFoundError()), exit_code_of(OSError("the disk is full"))
+    (2, 2, 1)
+    """
+    if isinstance(error, GdmError):
+        return error.exit_code
+    return BadInput.exit_code if isinstance(error, _WRONG_PLACES) else GdmError.exit_code

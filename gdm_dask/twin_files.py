@@ -70,6 +70,8 @@ def synthesise(
     if like not in KINDS:
         raise BadInput(f"there is nothing like {like!r}: choose one of {', '.join(KINDS)}")
     targets = [Path(path)] if test is None else [Path(path), Path(test)]
+    if test is not None and targets[0].absolute() == targets[1].absolute():
+        raise BadInput(f"{path}: the test set needs a name of its own")
     for target in targets:
         if target.suffix not in (".svm", ".zarr"):
             raise BadInput(f"{target}: name it .svm for svmlight text, or .zarr for a store")

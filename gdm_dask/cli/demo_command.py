@@ -18,7 +18,7 @@ def demo(
     n_features_to_select: Annotated[
         int, typer.Option("--n-features-to-select", "-k", help="Supports to select.")
     ] = 100,
-    seed: Annotated[int, typer.Option(help="Of the generated data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the generated data.")] = 0,
 ) -> None:
     """Generate the paper's synthetic data, ingest it, fit, evaluate, and compare the groups with the planted ones."""
     from gdm_dask import GroupDiscoveryMachine, ingest

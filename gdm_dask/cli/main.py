@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -16,7 +17,7 @@ from rich.console import Console
 import gdm_dask
 from gdm_dask.cli.logs import LogFormat, set_up_logging
 from gdm_dask.cli.markup import escape
-from gdm_dask.errors import BadInput, GdmError
+from gdm_dask.errors import BadInput, GdmError, exit_code_of
 
 app = typer.Typer(
     name="gdm",
@@ -79,13 +80,19 @@ def run() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
+    # a line of the log, without the place in our code that it comes from
+    warnings.showwarning = lambda message, *_, **__: logging.getLogger(__name__).warning("%s", message)
     try:
         app()
     except GdmError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
     except Ended as end:
-        err.print(f"ended by {end.signal.name}: the same command goes on where it stopped", highlight=False)
+        err.print(
+            f"ended by {end.signal.name}: the same command goes on where it stopped (gdm fit with --resume)",
+            highlight=False,
+            soft_wrap=True,
+        )
         sys.exit(128 + end.signal)
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -94,7 +101,7 @@ def run() -> None:
         logging.getLogger(__name__).debug("", exc_info=True)
         place = f"{error.filename}: " if error.filename else ""
         err.print(f"[bold red]error:[/] {escape(place)}{escape(error.strerror or str(error))}", soft_wrap=True)
-        sys.exit(BadInput.exit_code)
+        sys.exit(exit_code_of(error))
 
 
 def existing(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands that fit machines and use them: fit, predict, evaluate, groups, demo."""
+"""Commands that fit machines and use them: fit, predict, evaluate, groups."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def predict(
     if output is None:
         sys.stdout.write(text)
     else:
-        output.write_text(text)
+        output.write_text(text, encoding="utf-8")
 
 
 @app.command()
@@ -154,7 +154,7 @@ def _plain(value: Any) -> str:
 def groups(
     run: Annotated[Path, RUN],
     form: Annotated[TableFormat, typer.Option("--format", "-f", help="How to print.")] = TableFormat.table,
-    members: Annotated[int, typer.Option(help="Members shown for each support in the table; 0 for all.")] = 8,
+    members: Annotated[int, typer.Option(min=0, help="Members shown for each support in the table; 0 for all.")] = 8,
 ) -> None:
     """Print the supports, strongest first, with their groups.
 

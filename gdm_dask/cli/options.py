@@ -40,7 +40,7 @@ Cluster = Annotated[
 TlsCa = Annotated[str | None, typer.Option(help="Certificate of the authority that signed the cluster's.")]
 TlsCert = Annotated[str | None, typer.Option(help="Our certificate for tls://.")]
 TlsKey = Annotated[str | None, typer.Option(help="Our private key for tls://.")]
-Workers = Annotated[int | None, typer.Option(help="Workers of a local scheduler; one per core.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Workers of a local scheduler; one per core.")]
 
 
 def machine_parameters(

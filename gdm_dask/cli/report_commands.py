@@ -98,7 +98,7 @@ def stability(
     repeats: Annotated[int, typer.Option(min=2, help="Fits on subsamples.")] = 20,
     fraction: Annotated[float, typer.Option(help="Part of the samples of each class in a subsample.")] = 0.5,
     overlap: Annotated[float, typer.Option(help="Part of the smaller group that two equal groups share.")] = 0.5,
-    seed: Annotated[int, typer.Option(help="Of the subsamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the subsamples.")] = 0,
     scheduler: opt.Scheduler = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     tls_ca: opt.TlsCa = None,

@@ -16,7 +16,7 @@ def synth(
     path: Annotated[Path, typer.Argument(metavar="OUT", help="File.svm for svmlight text, or store.zarr.")],
     like: Annotated[str, typer.Option(help="webspam, kdd2010, url, news20, or paper.")],
     scale: Annotated[float, typer.Option(help="Of the numbers of samples and features.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Another seed, another set.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another set.")] = 0,
     test: Annotated[Path | None, typer.Option(help="Make a test set too, here.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gdm_dask.errors import BadInput, GdmError, Locked
+from gdm_dask.errors import BadInput, Locked, exit_code_of
 from gdm_dask.estimator import GroupDiscoveryMachine
 from gdm_dask.ingestion.workspace import Workspace
 from gdm_dask.locks import FileLock
@@ -233,8 +233,4 @@ def _outcome(error: BaseException) -> tuple[str, int]:
         return "interrupted", 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
-    if isinstance(error, Locked):
-        return "locked", error.exit_code
-    if isinstance(error, GdmError):
-        return "failed", error.exit_code
-    return "failed", BadInput.exit_code if isinstance(error, OSError) else 1
+    return "locked" if isinstance(error, Locked) else "failed", exit_code_of(error)

@@ -1,0 +1,57 @@
+"""The command line as its users meet it: wrong options, warnings, and the exit codes that the README lists."""
+
+from pathlib import Path
+
+import pytest
+from store_helpers import gdm, run_gdm, some_labels, some_matrix, write_svmlight
+
+from gdm_dask import ingest
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("commands")
+    ingest(some_matrix(), place / "train.zarr", some_labels(60))
+    return place / "train.zarr"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["synth", "out.svm", "--like", "paper", "--seed", "-1"],
+        ["stability", "run", "train.zarr", "--seed", "-1"],
+        ["demo", "--seed", "-1"],
+        ["groups", "run", "--members", "-1"],
+        ["fit", "train.zarr", "--run", "run", "--workers", "0"],
+    ],
+)
+def test_numbers_out_of_range_are_refused(capsys, command) -> None:
+    code, _, err = gdm(capsys, *command)
+    assert code == 2
+    assert f"Invalid value for '{command[-2]}'" in err
+
+
+def test_a_test_set_needs_a_name_of_its_own(capsys, tmp_path: Path) -> None:
+    code, _, err = gdm(capsys, "synth", tmp_path / "a.svm", "--like", "news20", "--test", tmp_path / "a.svm")
+    assert (code, "needs a name of its own" in err) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_warning_is_a_line_of_the_log(store, tmp_path: Path) -> None:
+    code, _, err = run_gdm("fit", store, "--run", tmp_path / "run", "-k", "10000", "--scheduler", "synchronous")
+    assert code == 0
+    lines = [line for line in err.splitlines() if "fewer than n_features_to_select=10000" in line]
+    assert len(lines) == 1
+    assert lines[0].split()[1:4] == ["support", "features", "were"]
+
+
+def test_a_full_disk_is_not_bad_input(store) -> None:
+    with open("/dev/full", "w") as full:
+        code, _, err = run_gdm("info", store, stdout=full)
+    assert (code, err) == (1, "error: No space left on device\n")
+
+
+def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
+    text = write_svmlight(tmp_path / "x.svm", some_matrix(), some_labels(60))
+    code, _, err = run_gdm("ingest", text, store / "labels" / "zarr.json" / "new.zarr")
+    assert (code, "zarr.json" in err) == (2, True)
