@@ -90,6 +90,20 @@ def test_metrics_keep_what_a_failed_run_does_not_know(tmp_path):
     assert sum(line.startswith("# TYPE") for line in lines) == 8
 
 
+def test_metrics_of_two_pipelines_share_a_file(tmp_path):
+    path = tmp_path / "gdm.prom"
+    path.write_bytes(b'\xff\ngdm_accuracy{pipeline="c"} much\nother_metric{pipeline="a"} 1\n')
+    for name, accuracy in (("a", 0.5), ("b", 0.25), ("a", 0.75)):
+        write_metrics(path, Record("x", name, "2026-01-01T00:00:00Z", "done", 0, 1.0, facts={"accuracy": accuracy}))
+    write_metrics(path, Record("x", "b", "2026-01-01T00:00:00Z", "failed", 2, 1.0))
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if line.startswith("gdm_accuracy")] == [
+        'gdm_accuracy{pipeline="a"} 0.75',
+        'gdm_accuracy{pipeline="b"} 0.25',
+    ]
+    assert sum(line.startswith("# TYPE gdm_accuracy") for line in lines) == 1
+
+
 def test_needed_runs_are_never_removed(tmp_path):
     for day, name in enumerate("abcde"):
         (tmp_path / name).mkdir()

@@ -251,6 +251,12 @@ BAD = [
     ("[ingest.split]", "[ingest.test]", "line 11: ingest.test.test_fraction: there is no such key here"),
     ("[report]", "[report", r"Expected ']'.*line 18"),
     ("n_features_to_select = 5", "n_features_to_select = true", "line 14: fit.n_features_to_select: a whole number"),
+    ("[ingest.train]", "[ingest.trains]", r"line 6: ingest.trains: there is no such key here"),
+    ("test_fraction = 0.25", "test_fraction = 0.25\nseed = -1", "line 12: ingest.split.seed: a whole number from 0"),
+    ('files = "rows"', "files = []", "line 8: ingest.train.files: the list is empty"),
+    ('form = "md"', "image = 28", "line 19: report.image: a list of two values is needed, not 28"),
+    ('form = "md"', "image = [28]", r"line 19: report.image: a list of two values is needed, not \[28\]"),
+    ('form = "md"', "image = [28, 0]", "line 19: report.image: a whole number from 1 on is needed, not 0"),
     ("[fit]\n", "fit = 3\n[x]\n", "line 13: ingest.split.fit: there is no such key"),
 ]
 
@@ -261,6 +267,13 @@ def test_errors_name_the_key_and_the_line(place, old, new, message):
     assert old in text
     Path("tiny.toml").write_text(text.replace(old, new))
     with pytest.raises(BadInput, match=message):
+        load_pipeline("tiny.toml")
+
+
+@pytest.mark.parametrize("text", ['name = "a"\n', 'name = "a"\n[ingest]\ncodec = "lz4"\n'])
+def test_a_pipeline_without_a_training_set_is_refused(place, text):
+    Path("tiny.toml").write_text(text)
+    with pytest.raises(BadInput, match=r"ingest\.train: this table is missing"):
         load_pipeline("tiny.toml")
 
 

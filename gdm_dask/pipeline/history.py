@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,10 +117,13 @@ def _is_alive(identity: str) -> bool:
     host, _, process = rest.rpartition("-")
     if host != socket.gethostname():
         return False
-    with suppress(OSError, ValueError):
+    try:
         os.kill(int(process), 0)
+    except PermissionError:  # of another user
         return True
-    return False
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _read(file: Path) -> Record | None:

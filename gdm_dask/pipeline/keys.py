@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gdm_dask.twin_files import KINDS
@@ -28,6 +28,8 @@ class Key:
         That a text must match.
     several : bool
         Whether a list of such values is allowed too.
+    pair : bool
+        Whether a list of two such values is needed.
     """
 
     kind: type
@@ -36,11 +38,17 @@ class Key:
     between: tuple[float, float] | None = None
     pattern: str = ""
     several: bool = False
+    pair: bool = False
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with a value; None where nothing is."""
-        if self.several and isinstance(value, list):
-            return next(filter(None, (self.problem(item) for item in value)), None)
+        if self.pair and not (isinstance(value, list) and len(value) == 2):
+            return f"a list of two values is needed, not {value!r}"
+        if (self.several or self.pair) and isinstance(value, list):
+            if not value:
+                return "the list is empty: give a value, or leave the key out"
+            single = replace(self, several=False, pair=False)
+            return next(filter(None, map(single.problem, value)), None)
         if value in self.choices and type(value) is not bool:
             return None
         allowed = (int, float) if self.kind is float else (self.kind,)
@@ -94,12 +102,12 @@ SET = Table(
         "index_base": Key(int, between=(0, 1)),
         "on_error": Key(str, choices=("raise", "skip")),
         # matrix
-        "labels": _TEXT,
+        "labels": _TEXT,  # the acquired file of the labels, as a second one of `files`
         # arrays
         "x": _TEXT,
         "y": _TEXT,
         "classes": Key(int, several=True),
-        "image": Key(int, several=True, between=_FROM_ONE),
+        "image": Key(int, pair=True, between=_FROM_ONE),
         "shift": Key(int, between=(0, 64)),
         "divide": Key(float, between=(1e-300, float("inf"))),
         "add": Key(float),
@@ -131,7 +139,9 @@ SCHEMA = Table(
             {
                 "train": SET,
                 "test": SET,
-                "split": Table({"test_fraction": Key(float, between=(0.001, 0.999)), "seed": Key(int)}),
+                "split": Table(
+                    {"test_fraction": Key(float, between=(0.001, 0.999)), "seed": Key(int, between=(0, 2**32 - 1))}
+                ),
                 "n_features": Key(int, between=_FROM_ONE),
                 "dtype": Key(str, choices=("auto", "float32", "float64")),
                 "codec": Key(str, choices=("lz4", "zstd", "none")),
@@ -166,7 +176,9 @@ SCHEMA = Table(
             }
         ),
         "evaluate": Table({"distributed": _SWITCH, "min_accuracy": Key(float, between=(0, 1))}),
-        "report": Table({"form": Key(str, choices=("html", "md", "json")), "image": Key(int, several=True)}),
+        "report": Table(
+            {"form": Key(str, choices=("html", "md", "json")), "image": Key(int, pair=True, between=_FROM_ONE)}
+        ),
         "history": Table({"keep": Key(int, between=(2, 10**6)), "prometheus": _TEXT}),
     }
 )

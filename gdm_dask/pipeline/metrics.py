@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import calendar
+import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gdm_dask.pipeline.history import Record
 from gdm_dask.store.folder import write_whole
 
+_LINE = re.compile(r'(\w+)\{pipeline="((?:[^"\\]|\\.)*)"\} (\S+)')
 _HELP = {
     "gdm_run_exit_code": "Exit code of the last run: 0 done, 2 bad input, 3 engine, 130 and 143 interrupted.",
     "gdm_run_seconds": "Seconds that the last run took.",
@@ -41,25 +44,28 @@ def metrics_of(record: Record) -> dict[str, float | None]:
 
 
 def write_metrics(path: Path, record: Record) -> None:
-    """Write the file, whole; values that this run does not have stay as the last one left them."""
-    values = _read(path) | {name: value for name, value in metrics_of(record).items() if value is not None}
+    """Write the file, whole; values that this run does not have, and those of other pipelines, stay as they were."""
+    values = _read(path)
     label = record.pipeline.replace("\\", "\\\\").replace('"', '\\"')
+    values |= {(name, label): value for name, value in metrics_of(record).items() if value is not None}
     lines = []
     for name, text in _HELP.items():
-        if name in values:
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f'{name}{{pipeline="{label}"}} {values[name]!r}']
+        found = [f'{name}{{pipeline="{whose}"}} {value!r}' for (known, whose), value in values.items() if known == name]
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", *found] if found else []
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, ("\n".join(lines) + "\n").encode())
 
 
-def _read(path: Path) -> dict[str, float]:
+def _read(path: Path) -> dict[tuple[str, str], float]:
+    """(metric, pipeline as it is written) -> value, of what can be read."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return {}
     found = {}
     for line in lines:
-        name, brace, rest = line.partition("{")
-        if brace and name in _HELP:
-            found[name] = float(rest.rpartition(" ")[2])
+        match = _LINE.fullmatch(line)
+        if match and match[1] in _HELP:
+            with suppress(ValueError):
+                found[match[1], match[2]] = float(match[3])
     return found

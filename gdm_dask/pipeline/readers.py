@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,17 +88,13 @@ def _split(source: Source, part: Part) -> Source:
 def _matrix(part: Part) -> Input:
     if part.split is not None:
         raise BadInput("ingest.split: a matrix file cannot be split: give [ingest.test], or use the arrays reader")
-    return Input(str(part.files[0]), str(part.files[1]) if len(part.files) > 1 else None)
+    return Input(str(part.files[0]), str(part.files[-1]) if len(part.files) > 1 else None)
 
 
 def _arrays(part: Part) -> Input:
     """Arrays of samples in an ``.npz`` file, of which two classes are taken; images may be shifted in a frame."""
     settings, path = part.settings, part.files[0]
-    with np.load(path, allow_pickle=False) as arrays:
-        for key in (settings.get("x", "x"), settings.get("y", "y")):
-            if key not in arrays.files:
-                raise BadInput(f"{path}: there is no array {key!r}; there are {', '.join(arrays.files)}")
-        x, y = arrays[settings.get("x", "x")], arrays[settings.get("y", "y")]
+    x, y = _load_arrays(path, settings.get("x", "x"), settings.get("y", "y"))
     if y.dtype == bool:
         y = y.astype(np.int64)
     if "classes" in settings:
@@ -111,8 +108,30 @@ def _arrays(part: Part) -> Input:
         x = x / settings["divide"] if "divide" in settings else x
     if not settings.get("shift"):
         return Input(x.reshape(len(x), -1), y)
-    rows, columns = settings.get("image", x.shape[1:])
-    return Input(shifted_source(x.reshape(len(x), rows, columns), y, settings["shift"]))
+    shape = tuple(settings.get("image", x.shape[1:]))
+    if len(shape) != 2 or len(x) * shape[0] * shape[1] != x.size:
+        raise BadInput(
+            f"{path}: samples of shape {x.shape[1:]} cannot be shifted: give their rows and columns as image"
+        )
+    return Input(shifted_source(x.reshape(len(x), *shape), y, settings["shift"]))
+
+
+def _load_arrays(path: Path, *names: str) -> list[np.ndarray]:
+    """Arrays of an ``.npz`` file with as many entries each."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            for name in names:
+                if name not in arrays.files:
+                    raise BadInput(f"{path}: there is no array {name!r}; there are {', '.join(arrays.files)}")
+            found = [arrays[name] for name in names]
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:  # pickled, cut off, a .npy
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path}: not a whole .npz file of plain arrays ({error})") from error
+    if len({len(array) for array in found}) > 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, found, strict=True))
+        raise BadInput(f"{path}: the arrays have different numbers of samples: {shapes}")
+    return found
 
 
 def split_numbers(n_samples: int, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -40,6 +40,11 @@ class Pipeline:
         return found
 
 
+def as_list(value: Any) -> list[Any]:
+    """A value of which there may be several."""
+    return value if isinstance(value, list) else [value]
+
+
 def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Pipeline:
     """Read a pipeline file.
 
@@ -67,7 +72,7 @@ def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -
         raise BadInput(f"{file}: {error}") from error
     places = {key: f"{file}, line {line}" for key, line in key_lines(text).items()}
     for override in overrides:
-        places |= dict.fromkeys(_prefixes(_override(settings, override)), f"--set {override}")
+        places[_override(settings, override)] = f"--set {override}"
     problem = check(settings, SCHEMA) or _check_references(settings)
     if problem is not None:
         raise BadInput(_located(problem, places, file))
@@ -79,6 +84,7 @@ def _folder(settings: Mapping[str, Any]) -> Path:
 
 
 def _override(settings: dict[str, Any], override: str) -> str:
+    """Put a ``key=value`` into the settings, and return its key."""
     key, equals, value = override.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key):
         raise BadInput(f"--set {override}: write it as key=value, such as fit.tau=0.5")
@@ -94,11 +100,6 @@ def _override(settings: dict[str, Any], override: str) -> str:
             raise BadInput(f"--set {override}: {name} is not a table")
     place[last] = parsed
     return key
-
-
-def _prefixes(key: str) -> list[str]:
-    parts = key.split(".")
-    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)][:1]
 
 
 def _located(problem: tuple[str, str], places: Mapping[str, str], file: Path) -> str:
@@ -145,7 +146,9 @@ def _check_references(settings: Mapping[str, Any]) -> tuple[str, str] | None:
             return f"acquire.{name}", "a path or a url is needed"
         if "url" in file and "sha256" not in file:
             return f"acquire.{name}.url", 'a URL needs its sha256 ("on first use" where nobody publishes it)'
-    sets = settings["ingest"]
+    sets = settings.get("ingest", {})
+    if "train" not in sets:
+        return "ingest.train", "this table is missing: it says what to fit on"
     if "test" in sets and "split" in sets:
         return "ingest.split", "there is a test set already: give one of ingest.test and ingest.split"
     for part in ("train", "test"):
@@ -159,12 +162,12 @@ def _check_set(table: Mapping[str, Any] | None, place: str, files: Mapping[str, 
     if table is None:
         return None
     reader = table["reader"]
-    named = table.get("files", [])
-    for name in [named] if isinstance(named, str) else named:
-        if name not in files:
-            return f"{place}.files", f"there is no [acquire.{name}]; there are {', '.join(files) or 'none'}"
+    for key in ("files", "labels"):
+        for name in as_list(table.get(key, [])):
+            if name not in files:
+                return f"{place}.{key}", f"there is no [acquire.{name}]; there are {', '.join(files) or 'none'}"
     if reader == "twin" and "like" not in table:
         return f"{place}.like", f"this key is missing: the {reader} reader needs it"
-    if reader != "twin" and not named:
+    if reader != "twin" and "files" not in table:
         return f"{place}.files", f"this key is missing: the {reader} reader needs files"
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from gdm_dask.pipeline.acquire import Acquired, acquire, content_hash, is_ready
 from gdm_dask.pipeline.manifest import Manifest, step_key
 from gdm_dask.pipeline.prediction import evaluate_store
 from gdm_dask.pipeline.readers import Part, read_part
-from gdm_dask.pipeline.schema import Pipeline
+from gdm_dask.pipeline.schema import Pipeline, as_list
 from gdm_dask.run_directory import RunDirectory
 from gdm_dask.store import FeatureStore, open_store
 from gdm_dask.store.folder import write_whole
@@ -134,11 +134,16 @@ def acquire_files(context: Context, dry_run: bool = False) -> bool:
     return unchanged
 
 
+def _files_of(settings: Mapping[str, Any]) -> list[str]:
+    """Acquired files that a set is made of, that of its labels last."""
+    labels = as_list(settings.get("labels", [])) if settings["reader"] == "matrix" else []
+    return [*as_list(settings.get("files", [])), *labels]
+
+
 def _part(context: Context, part: str) -> Part:
     sets = context.pipeline.table("ingest")
     settings = sets.get(part) or sets["train"]
-    named = settings.get("files", [])
-    names = [named] if isinstance(named, str) else named
+    names = _files_of(settings)
     if any(name not in context.files for name in names):
         raise NotKnown("acquire")
     files = [context.files[name].path for name in names]
@@ -153,8 +158,6 @@ def _ingest_options(context: Context) -> dict[str, Any]:
 
 def _ingest_key(context: Context, part: str) -> str:
     given = _part(context, part)
-    named = given.settings.get("files", [])
-    names = [named] if isinstance(named, str) else named
     options = {key: value for key, value in _ingest_options(context).items() if key not in ("n_workers", *_HOW)}
     train = context.of("ingest train")["identity"] if part == "test" else None
     return step_key(
@@ -163,7 +166,7 @@ def _ingest_key(context: Context, part: str) -> str:
         settings=dict(given.settings),
         split=given.split,
         options=options,
-        files=[context.files[name].sha256 for name in names],
+        files=[context.files[name].sha256 for name in _files_of(given.settings)],
         train=train,
     )
 
