@@ -86,12 +86,15 @@ class RunDirectory:
                 return self._finished(type(machine), description)
             if overwrite:
                 self.checkpoint.unlink(missing_ok=True)
-            if not self.model.exists():
+            is_ours = not self.model.exists() and not self.checkpoint.exists()
+            if is_ours:
                 self._write_description(description)
 
             def on_cut(iteration: Iteration) -> None:
-                if self.model.exists():
-                    self._replace(description)
+                nonlocal is_ours
+                if not is_ours:
+                    self._take_over(description)
+                    is_ours = True
                 if callback is not None:
                     callback(iteration)
 
@@ -101,6 +104,7 @@ class RunDirectory:
                 if self.checkpoint.exists():
                     logger.warning("%s: the state after the last cut is saved; go on with --resume", self.path)
                 raise
+            self._write_description(description)
             self._save(machine)
         return machine
 
@@ -123,8 +127,8 @@ class RunDirectory:
         if self.checkpoint.exists() and not resume:
             raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
 
-    def _replace(self, description: dict[str, Any]) -> None:
-        """Remove the earlier model: the new fit has a state to go on from."""
+    def _take_over(self, description: dict[str, Any]) -> None:
+        """From here on the folder is that of this fit, which was not refused and has a state to go on from."""
         for name in ("model.json", "model.npz"):
             (self.path / name).unlink(missing_ok=True)
         self._write_description(description)

@@ -143,6 +143,8 @@ def test_a_checkpoint_of_other_parameters_is_refused_by_name(store, unfinished, 
         BadInput, match=rf"of another fit: {name} was {machine().get_params()[name]!r} and is {value!r}"
     ):
         unfinished.fit(machine(**change), store, resume=True)
+    described = json.loads((unfinished.path / "run.json").read_bytes())
+    assert described["parameters"][name] == machine().get_params()[name]
 
 
 def test_a_checkpoint_of_another_store_is_refused(unfinished, tmp_path: Path) -> None:
