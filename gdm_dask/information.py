@@ -10,6 +10,9 @@ from numba import njit
 
 from gdm_dask.errors import BadInput
 
+#: Pairs of states with a counter each; where there are more, as of continuous values, the pairs that occur are sorted.
+MAX_COUNTERS = 1 << 24
+
 
 @dataclass(frozen=True)
 class Coded:
@@ -138,7 +141,12 @@ def _gains(columns: Coded, other: Coded) -> np.ndarray:
     if len(other.codes) != 1 or columns.codes.shape[1] != other.codes.shape[1]:
         shape = other.codes.shape[::-1]
         raise BadInput(f"y must have one value for each of the {columns.codes.shape[1]} samples, not the shape {shape}")
-    joint = _joint_entropies(columns.codes, columns.n_states, other.codes[0], other.n_states)
+    n_pairs = columns.n_states * other.n_states
+    if n_pairs <= MAX_COUNTERS:
+        joint = _joint_entropies(columns.codes, columns.n_states, other.codes[0], other.n_states)
+    else:
+        pairs = (row.astype(np.int64) * other.n_states + other.codes[0] for row in columns.codes)
+        joint = np.array([_entropy(np.unique(row, return_counts=True)[1]) for row in pairs])
     return np.maximum(columns.entropies + other.entropies[0] - joint, 0.0)
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from instances import many
 from sklearn.metrics import mutual_info_score
 
-from gdm_dask import information_gain, symmetrical_uncertainty
+from gdm_dask import information, information_gain, symmetrical_uncertainty
 from gdm_dask.errors import BadInput
 from gdm_dask.information import discretise, encode
 
@@ -66,3 +67,21 @@ def test_three_states_around_the_mean() -> None:
 def test_a_y_of_the_wrong_shape_is_named(y: np.ndarray) -> None:
     with pytest.raises(BadInput, match="one value for each of the 8 samples"):
         information_gain(A, y)
+
+
+def test_distinct_values_tell_everything_and_take_no_counter_for_each_pair() -> None:
+    n = 200_000
+    values = np.random.default_rng(0).permutation(n)
+    gain = information_gain(np.column_stack([values, np.arange(n) % 2]), values.astype(float))
+    np.testing.assert_allclose(gain, [np.log2(n), 1.0])
+
+
+@many(20)
+@given(st.integers(0, 2**32 - 1))
+def test_sorted_pairs_count_as_counters_do(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.integers(0, 5, (40, 3)), rng.integers(0, 4, 40)
+    counted = information_gain(X, y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(information, "MAX_COUNTERS", 0)
+        np.testing.assert_allclose(information_gain(X, y), counted, atol=1e-12)
