@@ -26,6 +26,7 @@ from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, ru
 from gdm_dask.data import Data, as_dask_matrix, as_store, default_scheduler, is_dask, is_store, open_data
 from gdm_dask.engine import Engine, without_connection
 from gdm_dask.errors import BadInput
+from gdm_dask.labelled import Labelled
 from gdm_dask.passes import Passes
 from gdm_dask.profile import profile_of
 from gdm_dask.refit import refit
@@ -366,9 +367,10 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; a store's own labels are used where `y` is None."""
+        check_is_fitted(self)
         if y is None and is_store(X):
-            store: FeatureStore = as_store(X)
-            y = np.array(store.classes)[(store.labels > 0).astype(int)]
+            X = as_store(X)
+            y = self.classes_[(Labelled(X, self).labels > 0).astype(int)]
         return super().score(X, y, sample_weight)
 
     def save(self, path: str | os.PathLike[str]) -> None:

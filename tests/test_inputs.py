@@ -95,6 +95,17 @@ def test_stores(data, fitted, tmp_path: Path, storage: str, form: str) -> None:
     assert gdm.score(given) == gdm.score(given, words) == gdm.score(X, words)
 
 
+def test_a_store_of_text_labels_is_scored_by_their_names(data, tmp_path: Path) -> None:
+    X, y = data
+    numbers = np.where(y > 0, 10, 2)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(X, numbers)
+    store = ingest(X, tmp_path / "text.zarr", numbers.astype(str))
+    assert store.classes == ["10", "2"]
+    assert gdm.score(store) == gdm.score(X, numbers)
+    with pytest.raises(ValueError, match="which the machine does not know"):
+        gdm.score(ingest(X, tmp_path / "other.zarr", y + 5))
+
+
 def test_labels_that_are_given_take_the_place_of_the_stores(data, tmp_path: Path) -> None:
     X, y = data
     store = ingest(X, tmp_path / "data.zarr", y)
