@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,16 @@ import pytest
 from clusters import Cluster, small_store, undisturbed
 
 from gdm_dask import FeatureStore
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A command line that ran in a test leaves no handler behind: it writes to what is captured, and closed later."""
+    yield
+    package = logging.getLogger("gdm_dask")
+    package.handlers.clear()
+    package.setLevel(logging.NOTSET)
+    package.propagate = True
 
 
 @pytest.fixture(scope="module")
