@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -18,27 +18,18 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="Id that gdm submit prin
 
 
 @app.command()
+@opt.takes(parameters=opt.machine_parameters, security=opt.security)
 def submit(
     store: opt.Store,
     scheduler: opt.Cluster,
     run: Annotated[
         str | None, typer.Option(help="Run directory as the workers see it, best on storage that they share.")
     ] = None,
-    n_features_to_select: opt.Supports = None,
-    tau: opt.Tau = 0.25,
-    C: opt.TradeOff = 50.0,
-    cut_size: opt.CutSize = "auto",
-    max_cuts: opt.MaxCuts = None,
-    tol: opt.Tolerance = 1e-3,
-    matching: opt.Matching = "greedy",
-    groups: opt.Groups = True,
-    memory_limit: opt.MemoryLimit = None,
+    parameters: Any = None,
     resume: opt.Resume = False,
     overwrite: opt.Overwrite = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends.")] = False,
-    tls_ca: opt.TlsCa = None,
-    tls_cert: opt.TlsCert = None,
-    tls_key: opt.TlsKey = None,
+    security: Any = None,
 ) -> None:
     """Hand a fit to a cluster and print its id; it goes on when this machine leaves.
 
@@ -46,10 +37,7 @@ def submit(
     """
     from gdm_dask.submission import submit_fit, wait_for_job
 
-    parameters = opt.machine_parameters(
-        n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, memory_limit
-    )
-    with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
+    with opt.connected(scheduler, security) as client:
         job = submit_fit(client, opt.absolute(store), run and opt.absolute(run), parameters, resume, overwrite)
         typer.echo(job)
         if wait:
@@ -57,18 +45,17 @@ def submit(
 
 
 @app.command()
+@opt.takes(security=opt.security)
 def status(
     scheduler: opt.Cluster,
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="A job; all of them without it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    tls_ca: opt.TlsCa = None,
-    tls_cert: opt.TlsCert = None,
-    tls_key: opt.TlsKey = None,
+    security: Any = None,
 ) -> None:
     """Print the state of a job, or of all jobs that the cluster knows."""
     from gdm_dask.submission import job_status, list_jobs
 
-    with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
+    with opt.connected(scheduler, security) as client:
         states = [job_status(client, name) for name in ([job] if job else list_jobs(client))]
     if as_json:
         typer.echo(json.dumps(states, indent=1))
@@ -80,50 +67,47 @@ def status(
 
 
 @app.command()
+@opt.takes(security=opt.security)
 def logs(
     scheduler: opt.Cluster,
     job: Job,
-    tls_ca: opt.TlsCa = None,
-    tls_cert: opt.TlsCert = None,
-    tls_key: opt.TlsKey = None,
+    security: Any = None,
 ) -> None:
     """Print the log of a job."""
     from gdm_dask.submission import job_log
 
-    with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
+    with opt.connected(scheduler, security) as client:
         for stamp, line in job_log(client, job):
             typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))} {plain(line)}")
 
 
 @app.command()
+@opt.takes(security=opt.security)
 def cancel(
     scheduler: opt.Cluster,
     job: Job,
-    tls_ca: opt.TlsCa = None,
-    tls_cert: opt.TlsCert = None,
-    tls_key: opt.TlsKey = None,
+    security: Any = None,
 ) -> None:
     """Ask a job to stop after its present cut; its state stays in its run directory."""
     from gdm_dask.submission import cancel_job
 
-    with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
+    with opt.connected(scheduler, security) as client:
         cancel_job(client, job)
     typer.echo(f"{job} will stop after its present cut")
 
 
 @app.command()
+@opt.takes(security=opt.security)
 def fetch(
     scheduler: opt.Cluster,
     job: Job,
     to: Annotated[Path, typer.Option(help="Folder for the result.")],
     overwrite: opt.Overwrite = False,
-    tls_ca: opt.TlsCa = None,
-    tls_cert: opt.TlsCert = None,
-    tls_key: opt.TlsKey = None,
+    security: Any = None,
 ) -> None:
     """Write the result of a finished job into a local folder."""
     from gdm_dask.submission import RESULT_FILES, fetch_job
 
-    with opt.connected(scheduler, tls_ca, tls_cert, tls_key) as client:
+    with opt.connected(scheduler, security) as client:
         folder = fetch_job(client, job, to, overwrite)
     typer.echo(f"{folder}: {', '.join(RESULT_FILES)}")

@@ -44,25 +44,16 @@ def show(facts: list[tuple[str, str]]) -> None:
 
 
 @app.command()
+@opt.takes(parameters=opt.machine_parameters, security=opt.security)
 def fit(
     store: opt.Store,
     run: Annotated[Path, typer.Option(help="Folder for the result.")],
-    n_features_to_select: opt.Supports = None,
-    tau: opt.Tau = 0.25,
-    C: opt.TradeOff = 50.0,
-    cut_size: opt.CutSize = "auto",
-    max_cuts: opt.MaxCuts = None,
-    tol: opt.Tolerance = 1e-3,
-    matching: opt.Matching = "greedy",
-    groups: opt.Groups = True,
+    parameters: Any = None,
     scheduler: opt.Scheduler = None,
     workers: opt.Workers = None,
-    memory_limit: opt.MemoryLimit = None,
     resume: opt.Resume = False,
     overwrite: opt.Overwrite = False,
-    tls_ca: opt.TlsCa = None,
-    tls_cert: opt.TlsCert = None,
-    tls_key: opt.TlsKey = None,
+    security: Any = None,
 ) -> None:
     """Select support features of a store and find their groups.
 
@@ -71,14 +62,11 @@ def fit(
     from gdm_dask.run_directory import RunDirectory
     from gdm_dask.selection import settings_for
 
-    parameters = opt.machine_parameters(
-        n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, memory_limit
-    )
     opened = gdm_dask.open_store(store)
-    with opt.chosen_scheduler(scheduler, tls_ca, tls_cert, tls_key) as chosen:
+    with opt.chosen_scheduler(scheduler, security) as chosen:
         machine = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
         enough = settings_for(machine, *opened.shape).n_supports
-        with live_cuts(opened.shape[0], enough, tol, log_iteration) as on_cut:
+        with live_cuts(opened.shape[0], enough, machine.tol, log_iteration) as on_cut:
             machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=on_cut)
     summarise(machine, run)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -43,10 +45,55 @@ TlsKey = Annotated[str | None, typer.Option(help="Our private key for tls://.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Workers of a local scheduler; one per core.")]
 
 
+def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command groups of options.
+
+    A parameter of the command that has the name of a group is replaced by the parameters of the group's function; the
+    command gets what that function returns.
+
+    Examples
+    --------
+    >>> def size(rows: int = 2, columns: int = 3) -> tuple[int, int]:
+    ...     return rows, columns
+    >>> @takes(shape=size)
+    ... def draw(name: str, shape: Any = None) -> None:
+    ...     print(name, shape)
+    >>> draw(name="a", columns=5)
+    a (2, 5)
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            group = groups.get(parameter.name)
+            shown = [parameter] if group is None else inspect.signature(group, eval_str=True).parameters.values()
+            parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in shown]
+
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            for name, group in groups.items():
+                own = set(inspect.signature(group).parameters) & set(given)
+                given[name] = group(**{key: given.pop(key) for key in own})
+            command(**given)
+
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return wrapper
+
+    return decorate
+
+
 def machine_parameters(
-    n_features_to_select: int | None, tau: float, C: float, cut_size: str, max_cuts: int | None, tol: float,
-    matching: str, groups: bool, memory_limit: str | None,
-) -> dict[str, Any]:  # fmt: skip
+    n_features_to_select: Supports = None,
+    tau: Tau = 0.25,
+    C: TradeOff = 50.0,
+    cut_size: CutSize = "auto",
+    max_cuts: MaxCuts = None,
+    tol: Tolerance = 1e-3,
+    matching: Matching = "greedy",
+    groups: Groups = True,
+    memory_limit: MemoryLimit = None,
+) -> dict[str, Any]:
     """Parameters of `GroupDiscoveryMachine` from the options of a command."""
     if cut_size != "auto" and not cut_size.isdigit():
         raise BadInput(f"cut_size is 'auto' or a whole number from 1 on, not {cut_size!r}")
@@ -68,23 +115,23 @@ def absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
-def security(ca: str | None, cert: str | None, key: str | None) -> Any:
-    """Certificates for Dask, or None to leave it to Dask's own configuration."""
-    if ca is None and cert is None and key is None:
+def security(tls_ca: TlsCa = None, tls_cert: TlsCert = None, tls_key: TlsKey = None) -> Any:
+    """Dask's `Security`, or None to leave it to Dask's own configuration."""
+    if tls_ca is None and tls_cert is None and tls_key is None:
         return None
     from distributed.security import Security
 
-    if ca is None or cert is None or key is None:
+    if tls_ca is None or tls_cert is None or tls_key is None:
         raise BadInput("--tls-ca, --tls-cert and --tls-key go together")
-    return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+    return Security(tls_ca_file=tls_ca, tls_client_cert=tls_cert, tls_client_key=tls_key, require_encryption=True)
 
 
 @contextmanager
-def connected(scheduler: str, ca: str | None, cert: str | None, key: str | None) -> Iterator[Any]:
+def connected(scheduler: str, security: Any) -> Iterator[Any]:
     """A client of a running cluster."""
     from gdm_dask.engine.cluster import open_client
 
-    client = open_client(scheduler, security(ca, cert, key))
+    client = open_client(scheduler, security)
     try:
         yield client
     finally:
@@ -92,12 +139,12 @@ def connected(scheduler: str, ca: str | None, cert: str | None, key: str | None)
 
 
 @contextmanager
-def chosen_scheduler(scheduler: str | None, ca: str | None, cert: str | None, key: str | None) -> Iterator[Any]:
+def chosen_scheduler(scheduler: str | None, security: Any) -> Iterator[Any]:
     """What to hand to the machine: a client where certificates are needed, the name otherwise."""
-    if security(ca, cert, key) is None:
+    if security is None:
         yield scheduler
         return
     if scheduler is None:
         raise BadInput("--tls-ca, --tls-cert and --tls-key need --scheduler tls://...")
-    with connected(scheduler, ca, cert, key) as client:
+    with connected(scheduler, security) as client:
         yield client

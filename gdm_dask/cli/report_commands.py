@@ -92,6 +92,7 @@ def _saved_stability(run: Path, machine: GroupDiscoveryMachine) -> Stability | N
 
 
 @app.command()
+@opt.takes(security=opt.security)
 def stability(
     run: Annotated[Path, RUN],
     store: opt.Store,
@@ -101,9 +102,7 @@ def stability(
     seed: Annotated[int, typer.Option(min=0, help="Of the subsamples.")] = 0,
     scheduler: opt.Scheduler = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    tls_ca: opt.TlsCa = None,
-    tls_cert: opt.TlsCert = None,
-    tls_key: opt.TlsKey = None,
+    security: Any = None,
 ) -> None:
     """Fit again on subsamples of the training store and tell how often each group is found.
 
@@ -116,7 +115,7 @@ def stability(
     fitted_on = run_facts(run).get("fingerprint")
     if fitted_on not in (None, opened.fingerprint):
         raise BadInput(f"{store}: the run was fitted on another store. Give the one that it was fitted on.")
-    with opt.chosen_scheduler(scheduler, tls_ca, tls_cert, tls_key) as chosen:
+    with opt.chosen_scheduler(scheduler, security) as chosen:
         machine.set_params(scheduler=chosen)
         found = stability_selection(
             machine, opened, n_repeats=repeats, fraction=fraction, overlap=overlap, seed=seed, callback=_log_repeat
