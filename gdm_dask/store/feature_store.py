@@ -326,5 +326,16 @@ def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | N
     ------
     DamagedStore
         Where there is no whole store of a known format version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gdm_dask import ingest
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     X, y = np.array([[1.0, 0.0, 3.0], [0.0, 2.0, 3.0]]), ["ham", "spam"]
+    ...     made = ingest(X, f"{folder}/small.zarr", y, scheduler="synchronous")
+    ...     store = open_store(f"{folder}/small.zarr")
+    ...     store.shape, store.classes, store.read_rows([2, 0]).toarray().tolist()
+    ((3, 2), ['ham', 'spam'], [[3, 3], [1, 0]])
     """
     return FeatureStore(Folder(path, storage_options))
