@@ -1,11 +1,13 @@
 """The command line as its users meet it: wrong options, warnings, and the exit codes that the README lists."""
 
+import re
 from pathlib import Path
 
 import pytest
 from store_helpers import gdm, run_gdm, some_labels, some_matrix, write_svmlight
 
-from gdm_dask import ingest
+from gdm_dask import ingest, open_store
+from gdm_dask.cli.main import ORDER
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,19 @@ def test_numbers_out_of_range_are_refused(capsys, command) -> None:
     code, _, err = gdm(capsys, *command)
     assert code == 2
     assert f"Invalid value for '{command[-2]}'" in err
+
+
+def test_help_lists_the_commands_from_the_data_to_the_report(capsys) -> None:
+    out = gdm(capsys, "--help")[1]
+    listed = re.findall(r"^. (\w+) +[A-Z]", out, re.MULTILINE)
+    assert listed == list(ORDER)
+
+
+def test_the_demo_replaces_nothing_by_itself(capsys, store) -> None:
+    before = open_store(store).fingerprint
+    code, _, err = gdm(capsys, "demo", "--folder", store.parent)
+    assert (code, "train.zarr exists" in err) == (2, True)
+    assert open_store(store).fingerprint == before
 
 
 def test_a_test_set_needs_a_name_of_its_own(capsys, tmp_path: Path) -> None:

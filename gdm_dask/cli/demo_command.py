@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from gdm_dask.cli import options as opt
 from gdm_dask.cli.main import app, out
 from gdm_dask.cli.model_commands import show, summarise
 
@@ -19,6 +20,7 @@ def demo(
         int, typer.Option("--n-features-to-select", "-k", help="Supports to select.")
     ] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Of the generated data.")] = 0,
+    overwrite: opt.Overwrite = False,
 ) -> None:
     """Generate the paper's synthetic data, ingest it, fit, evaluate, and compare the groups with the planted ones."""
     from gdm_dask import GroupDiscoveryMachine, ingest
@@ -30,8 +32,8 @@ def demo(
         place.mkdir(parents=True, exist_ok=True)
         out.print("[bold]generate[/]  2,048 samples x 10,000 features: 200 predictive groups, 30 with several members")
         data = make_paper_data(seed=seed)
-        train = ingest(data.X, place / "train.zarr", data.y, overwrite=True)
-        test = ingest(data.X_test, place / "test.zarr", data.y_test, like=train, overwrite=True)
+        train = ingest(data.X, place / "train.zarr", data.y, overwrite=overwrite)
+        test = ingest(data.X_test, place / "test.zarr", data.y_test, like=train, overwrite=overwrite)
         out.print(f"[bold]fit[/]       {n_features_to_select} supports, tau = 0.25")
         machine = GroupDiscoveryMachine(n_features_to_select, verbose=1).fit(train)
         machine.save(place / "run")

@@ -28,8 +28,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Find support features and their groups among millions of columns (Group Discovery Machine).
 
-    A first job: [bold]gdm ingest train.svm train.zarr[/bold], then [bold]gdm info train.zarr[/bold].""",
+    A first job: [bold]gdm ingest train.svm train.zarr[/bold], [bold]gdm fit train.zarr --run first -k 100[/bold],
+    [bold]gdm groups first[/bold]. To see it work: [bold]gdm demo[/bold].""",
 )
+#: Commands as the help lists them: from the data to the report, then on clusters, then what they can be tried with.
+ORDER = (
+    "ingest", "info", "verify", "fit", "evaluate", "predict", "groups", "report", "stability", "tune", "run", "history",
+    "submit", "status", "logs", "cancel", "fetch", "synth", "demo",
+)  # fmt: skip
 out = Console()
 err = Console(stderr=True)
 
@@ -78,6 +84,7 @@ def run() -> None:
         synth_command,
     )
 
+    app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__))  # type: ignore[union-attr]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     # a line of the log, without the place in our code that it comes from

@@ -15,11 +15,14 @@ from gdm_dask.errors import BadInput
 
 Store = Annotated[str, typer.Argument(metavar="STORE", help="A feature store: folder or URL.")]
 
-Supports = Annotated[int | None, typer.Option("--n-features-to-select", "-k", help="Supports to select.")]
+Supports = Annotated[
+    int | None,
+    typer.Option("--n-features-to-select", "-k", help="Supports to select; without it all that get a weight."),
+]
 Tau = Annotated[float, typer.Option(help="Features correlate from |rho| >= 1 - tau on; 0: no constraint (FGM).")]
 TradeOff = Annotated[float, typer.Option("--C", help="Trade-off between margin and errors, for unit-norm features.")]
 CutSize = Annotated[str, typer.Option(help="Most features of a cut, or auto.")]
-MaxCuts = Annotated[int | None, typer.Option(help="Most cuts.")]
+MaxCuts = Annotated[int | None, typer.Option(help="Most cuts; 100, or no limit with -k.")]
 Tolerance = Annotated[float, typer.Option(help="Relative gap between the bounds at which to stop.")]
 Matching = Annotated[str, typer.Option(help="greedy or exact.")]
 Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
