@@ -13,6 +13,7 @@ from gdm_dask.matching import METHODS
 
 if TYPE_CHECKING:
     from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.store import FeatureStore
 
 
 def check_parameters(estimator: GroupDiscoveryMachine) -> None:
@@ -59,3 +60,11 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     if len(classes) < 2:
         raise BadInput(f"y holds one class ({classes[0]!r}): two classes are needed")
     return classes, np.where(y == classes[1], 1.0, -1.0)
+
+
+def two_classes(store: FeatureStore) -> np.ndarray:
+    """The labels of a store as -1 and +1, where there are samples of both."""
+    labels = store.labels.astype(np.float64)
+    if len(np.unique(labels)) < 2:
+        raise BadInput(f"{store.url} holds samples of one class only: two classes are needed")
+    return labels

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gdm_dask import model_files
 from gdm_dask.checkpoint import Checkpoint
-from gdm_dask.checks import check_parameters, encode_labels
+from gdm_dask.checks import check_parameters, encode_labels, two_classes
 from gdm_dask.correlation import block_redundancy_rate
 from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
 from gdm_dask.data import Data, as_dask_matrix, as_store, default_scheduler, is_dask, is_store, open_data
@@ -208,7 +208,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
             if y is None:
                 self.classes_ = np.array(X.classes)
-                return X, X.labels.astype(np.float64)
+                return X, two_classes(X)
             n_samples = X.shape[1]
         elif is_dask(X):
             if hasattr(X, "columns"):

@@ -43,12 +43,12 @@ def save(machine: Any, path: str | os.PathLike[str]) -> None:
         arrays |= {f"names_in.{key}": value for key, value in pack_text(list(machine.feature_names_in_)).items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    parameters = {name: _plain(value) for name, value in machine.get_params().items()}
+    parameters = {name: plain(value) for name, value in machine.get_params().items()}
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
-        "classes": [_plain(value) for value in machine.classes_],
+        "classes": [plain(value) for value in machine.classes_],
         **{name: getattr(machine, name) for name in _SCALARS},
         "history": [asdict(iteration) for iteration in machine.history_],
         "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
@@ -57,7 +57,8 @@ def save(machine: Any, path: str | os.PathLike[str]) -> None:
     write_whole(folder / "model.json", json.dumps(document, indent=1).encode())
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A NumPy number as Python's own; all else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.locks import FileLock
+from gdm_dask.model_files import plain
 from gdm_dask.store.folder import write_whole
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class RunDirectory:
         self._write_description(description)
 
     def _describe(self, machine: GroupDiscoveryMachine, store: FeatureStore) -> dict[str, Any]:
-        parameters = {key: value for key, value in machine.get_params().items() if key not in HOW_NOT_WHAT}
+        parameters = {key: plain(value) for key, value in machine.get_params().items() if key not in HOW_NOT_WHAT}
         return {"store": store.url, "fingerprint": store.fingerprint, "parameters": parameters, "job": self._job}
 
     def _read_description(self) -> dict[str, Any]:

@@ -37,7 +37,8 @@ NO_WEIGHT = 1e-8
 
 def settings_for(estimator: GroupDiscoveryMachine, n_features: int, n_samples: int) -> Settings:
     """What the cutting plane has to do for an estimator's parameters."""
-    k = wanted = estimator.n_features_to_select
+    given = estimator.n_features_to_select
+    k = wanted = None if given is None else int(given)
     if k is not None and polishes(k, estimator.tau, n_samples):
         wanted = min(OVERSHOOT * k, n_features)
     if estimator.cut_size != "auto":
@@ -51,7 +52,7 @@ def settings_for(estimator: GroupDiscoveryMachine, n_features: int, n_samples: i
         C=float(estimator.C),
         tau=float(estimator.tau),
         cut_size=cut_size,
-        max_cuts=max_cuts,
+        max_cuts=int(max_cuts),
         tol=float(estimator.tol),
         matching=estimator.matching,
         n_supports=wanted,

@@ -102,6 +102,13 @@ def test_labels(form, y, message: str) -> None:
         GroupDiscoveryMachine().fit(form(X), y)
 
 
+def test_a_store_with_samples_of_one_class(tmp_path: Path) -> None:
+    train = ingest(X, tmp_path / "train.zarr", Y)
+    alike = ingest(X[Y > 0], tmp_path / "one.zarr", Y[Y > 0], like=train)
+    with pytest.raises(BadInput, match=r"one\.zarr holds samples of one class only"):
+        GroupDiscoveryMachine(2).fit(alike)
+
+
 def test_labels_for_a_store(tmp_path: Path) -> None:
     store = ingest(X, tmp_path / "data.zarr", Y)
     with pytest.raises(BadInput, match="39 labels for 40 samples"):

@@ -96,6 +96,20 @@ def test_the_driver_is_killed_after_each_cut_in_turn(store, expected, tmp_path: 
     same_model(tmp_path / "run", expected)
 
 
+def test_numbers_of_numpy_are_numbers(store, tmp_path: Path) -> None:
+    numbers = {
+        "n_features_to_select": np.int64(4),
+        "max_cuts": np.int32(3),
+        "cut_size": np.uint8(2),
+        "C": np.float32(5),
+    }
+    run = RunDirectory(tmp_path / "run")
+    with pytest.raises(Stop):
+        run.fit(machine(**numbers), store, callback=stop_after(1))
+    run.fit(machine(**{name: value.item() for name, value in numbers.items()}), store, resume=True)
+    assert run.fit(machine(**numbers), store, resume=True).n_features_to_select == 4
+
+
 @pytest.fixture
 def unfinished(store, tmp_path: Path) -> RunDirectory:
     run = RunDirectory(tmp_path / "unfinished")
