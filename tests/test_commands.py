@@ -70,3 +70,11 @@ def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
     text = write_svmlight(tmp_path / "x.svm", some_matrix(), some_labels(60))
     code, _, err = run_gdm("ingest", text, store / "labels" / "zarr.json" / "new.zarr")
     assert (code, "zarr.json" in err) == (2, True)
+
+
+def test_groups_that_were_not_searched_for_are_not_none(capsys, store, tmp_path: Path) -> None:
+    options = ["--scheduler", "synchronous", "-k", "2"]
+    found = gdm(capsys, "fit", store, "--run", tmp_path / "a", *options)[1]
+    assert re.search(r"^groups +\d+ with affiliated features", found, re.MULTILINE)
+    found = gdm(capsys, "fit", store, "--run", tmp_path / "b", *options, "--no-groups")[1]
+    assert re.search(r"^groups +not searched for$", found, re.MULTILINE)

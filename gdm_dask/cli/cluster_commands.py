@@ -48,7 +48,7 @@ def submit(
 @opt.takes(security=opt.security)
 def status(
     scheduler: opt.Cluster,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="A job; all of them without it.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="A job; all of them without it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     security: Any = None,
 ) -> None:

@@ -78,7 +78,10 @@ def log_iteration(iteration: Iteration) -> None:
 
 def summarise(machine: GroupDiscoveryMachine, run: Path) -> None:
     """Print what a fit found."""
-    sizes = [] if machine.groups_ is None else [len(members) for members in machine.groups_.values()]
+    groups = "not searched for"
+    if machine.groups_ is not None:
+        sizes = [len(members) for members in machine.groups_.values()]
+        groups = f"{sum(size > 1 for size in sizes):,} with affiliated features, {sum(sizes):,} members in all"
     parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in machine.timings_.items() if name != "total")
     state = "converged" if machine.converged_ else f"stopped: {machine.stopped_}"
     entered = machine.history_[-1].n_supports
@@ -86,7 +89,7 @@ def summarise(machine: GroupDiscoveryMachine, run: Path) -> None:
         [
             ("run", str(run)),
             ("supports", f"{len(machine.support_features_):,} of {machine.n_features_in_:,} features"),
-            ("groups", f"{sum(size > 1 for size in sizes):,} with affiliated features, {sum(sizes):,} members in all"),
+            ("groups", groups),
             ("redundancy", f"{machine.redundancy_rate_:.4f}"),
             ("cuts", f"{machine.n_cuts_}, gap {machine.gap_:.3g} over the {entered:,} supports that entered ({state})"),
             ("seconds", f"{machine.timings_['total']:.2f} ({parts})"),

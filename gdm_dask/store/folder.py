@@ -62,9 +62,8 @@ class Folder:
             return
         target = self.path / key
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
-        temporary.write_bytes(data)
-        os.replace(temporary, target)
+        with _renamed_at_end(target, f"{target.name}.") as temporary:
+            temporary.write_bytes(data)
 
     def names(self) -> set[str]:
         """Names of what lies in the folder; none where it does not exist."""
@@ -102,12 +101,18 @@ class Folder:
 
 def write_whole(target: Path, data: bytes) -> None:
     """Write a local file under a temporary name, flush it to the disk, and rename it."""
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
+    with _renamed_at_end(target, f".{target.name}.") as temporary, open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _renamed_at_end(target: Path, prefix: str) -> Iterator[Path]:
+    """A name to write a file under, which becomes `target` when it is whole, and goes when it is not."""
+    temporary = target.with_name(f"{prefix}{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
