@@ -6,6 +6,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from gdm_dask.kernel_cache import ensure_kernel_cache
+
 if TYPE_CHECKING:
     from gdm_dask.correlation import feature_correlations, redundancy_rate
     from gdm_dask.estimator import GroupDiscoveryMachine
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from gdm_dask.store import FeatureStore, open_store
 
 __version__ = version("gdm_dask")
+ensure_kernel_cache()
 
 # Loaded when first used: the command line answers --help without importing Dask and numba.
 _HOMES = {

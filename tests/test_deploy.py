@@ -113,9 +113,17 @@ def check_command(words):
         place = word.partition("--from-file=")[2] or word
         if re.match(r"(deploy|pipelines)/", place):
             assert (ROOT / place).exists(), f"{place} is not there: {shlex.join(words)}"
-    if program == "docker" and words[1] == "run":
-        image = words.index("gdm")
-        parse_gdm(words[image + 1 :])
+    check_inner_command(words)
+
+
+def check_inner_command(words):
+    """What a container is told to run: behind the image, the service of the compose file, or ``--``."""
+    if words[:2] == ["docker", "run"]:
+        parse_gdm(words[words.index("gdm") + 1 :])
+    elif words[-1] != "job" and words[0] == "docker" and "run" in words and "--entrypoint" not in words:
+        parse_gdm(words[words.index("job") + 1 :])
+    elif words[:2] == ["kubectl", "exec"]:
+        check_command(words[words.index("--") + 1 :])
 
 
 COMMANDS = [(page.relative_to(ROOT), line) for page in PAGES for line in shell_lines(page)]
@@ -181,6 +189,7 @@ def container_lines(keyword):
 
 def test_the_image_is_made_of_what_is_there():
     text = (DEPLOY / "container/Containerfile").read_text()
+    text = text.replace("\\\n", " ")
     known = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD"}
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert {line.split()[0] for line in lines} <= known
@@ -189,13 +198,27 @@ def test_the_image_is_made_of_what_is_there():
     }
     copied = {word for line in container_lines("COPY") if "--from" not in line for word in line.split()[:-1]}
     assert copied == allowed
-    assert all((ROOT / name).exists() for name in copied)
+    assert all(list(ROOT.glob(name)) for name in copied)
     assert json.loads(container_lines("ENTRYPOINT")[0]) == ["gdm"]
     parse = json.loads(container_lines("CMD")[0])
     check_command(["gdm", *parse])
-    assert "USER gdm" in text  # nothing runs as root
+    assert re.search(r"--uid 1000 gdm .*^USER 1000$", text, re.M | re.S)  # nothing runs as root
     for line in container_lines("RUN"):
         subprocess.run(["bash", "-n", "-c", line], check=True)
+        for command in line.split("&&"):
+            if words_of(command)[0] == "gdm":
+                check_command(words_of(command))
+
+
+def test_compiled_kernels_have_a_place():
+    """The image has them from its build; a service without a home keeps them in its cache folder."""
+    image = (DEPLOY / "container/Containerfile").read_text()
+    folder = re.search(r"NUMBA_CACHE_DIR=(\S+)", image).group(1)
+    assert re.search(rf"chown gdm .*{folder}", image)
+    assert image.index("NUMBA_CACHE_DIR") < image.index("USER 1000") < image.index("RUN gdm")
+    service = (DEPLOY / "systemd/gdm-run@.service").read_text()
+    kept = re.search(r"^CacheDirectory=(\S+)$", service, re.M).group(1)
+    assert f"Environment=NUMBA_CACHE_DIR=/var/cache/{kept}\n" in service
 
 
 def kubernetes_documents():
