@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 
-from gdm_dask.correlation import correlation_limit, feature_correlations
+from gdm_dask.correlation import correlation_limit
 
 from ..columns import Matrix, dense
 
@@ -35,9 +36,7 @@ def clusters(X: np.ndarray) -> np.ndarray:
     """Number of the cluster of each feature."""
     if X.shape[1] < 2:
         return np.ones(X.shape[1], np.int64)
-    rho = np.abs(feature_correlations(X))
-    distances = np.maximum(1 - rho[np.triu_indices(len(rho), 1)], 0.0)  # |rho| of copies may be rounded above 1
-    del rho
+    distances = squareform(1 - np.abs(np.corrcoef(X, rowvar=False)), checks=False)
     return fcluster(linkage(distances, "complete"), 1 - correlation_limit(TAU), "distance")
 
 

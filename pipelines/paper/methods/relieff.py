@@ -27,7 +27,7 @@ def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
 
 def relieff_scores(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Mean difference to the nearest misses minus that to the nearest hits; features are scaled to a range of 1."""
-    X = (X - X.min(axis=0)) / np.ptp(X, axis=0)
+    X = np.ascontiguousarray((X - X.min(axis=0)) / np.ptp(X, axis=0))  # column by column it takes twice as long
     scores = np.zeros(X.shape[1])
     step = max(1, CHUNK // len(y))
     for start in range(0, len(y), step):
