@@ -60,10 +60,11 @@ class Findings:
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        """Mean of every criterion, by data set, method and number of features."""
-        whole = self.results[self.results["samples"].isna()]
-        part = self.results[~self.results["dataset"].isin(whole["dataset"])]
-        return summary(pd.concat([whole, part])).set_index(["dataset", "method", "size"])
+        """Mean of every criterion, by data set, method and number of features; a part of mnist is mnist-n1000."""
+        names = self.results["dataset"].where(
+            self.results["samples"].isna(), self.results["dataset"] + "-n" + self.results["samples"].astype("string")
+        )
+        return summary(self.results.assign(dataset=names)).set_index(["dataset", "method", "size"])
 
     def mean(self, dataset: str, method: str, size: str, criterion: str) -> str:
         """One mean over the seeds."""
