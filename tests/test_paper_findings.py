@@ -11,7 +11,7 @@ from gdm_dask.errors import BadInput
 from pipelines.paper import registry
 from pipelines.paper.findings import COMMITTED, FOLDER, Findings, fill
 from pipelines.paper.measures import MEASURES, counterexample
-from pipelines.paper.table import summary
+from pipelines.paper.table import COLUMNS, DONE, summary
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,21 @@ def test_places_are_filled(findings: Findings) -> None:
 
 
 def test_all_methods_have_their_cells(findings: Findings) -> None:
-    rows = findings.results[findings.results["dataset"] == "synthetic"]
-    assert sorted(rows["method"].unique()) == registry.method_names()
+    rows = findings.results.set_index(["dataset", "method"])
+    for dataset in ("synthetic", "mnist"):
+        statuses = rows.loc[dataset]["status"].groupby("method").unique()
+        assert sorted(statuses.index) == registry.method_names()
+        without = {method for method, found in statuses.items() if not set(found) <= set(DONE)}
+        assert without == (set() if dataset == "synthetic" else {"method_a"})  # which needs the true groups
     assert set(findings.measures["claim"]) == set(MEASURES)
+
+
+def test_parts_of_a_set_have_means_of_their_own() -> None:
+    table = pd.DataFrame({"samples": [None, 1000], "accuracy": [0.9, 0.8]}, dtype=object).reindex(columns=COLUMNS)
+    table = table.assign(dataset="usps", data="", method="gdm", size=50, status="ok")
+    table = table.astype({"samples": "Int64", "accuracy": "float64"})
+    places = "{{mean usps gdm 50 accuracy}}, {{mean usps-n1000 gdm 50 accuracy}}"
+    assert fill(places, Findings(table, pd.DataFrame())) == "90.0 %, 80.0 %"
 
 
 def test_gdm_is_ahead_on_the_synthetic_set(findings: Findings) -> None:
