@@ -153,6 +153,9 @@ class Rows:
         """
         by_sample = self._by_sample()
         dense, dense_weights = self._dense[: self._dense_at.size], weights[self._dense_at]
+        used: Any = np.flatnonzero(dense_weights)
+        if 2 * used.size > dense_weights.size:
+            used = slice(None)  # picking rows costs more than the products with zero
         offset, scaled = weights @ self._shifts, weights * self._scales
 
         def fill(begin: int, end: int) -> None:
@@ -160,7 +163,7 @@ class Rows:
             if dense_weights.size:
                 for first in range(begin, end, BLOCK):
                     block = slice(first, min(first + BLOCK, end))
-                    out[block] += dense_weights @ dense[:, block]
+                    out[block] += dense_weights[used] @ dense[used, block]
 
         self._over_ranges(fill)
 
