@@ -11,7 +11,9 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 
+from gdm_dask.master_gram import BLOCK
 from gdm_dask.master_rows import Rows
 from gdm_dask.store.block import Block
 
@@ -38,6 +40,7 @@ class LocalMachine:
         self.value = np.inf
         self._projected = np.zeros(self.n_samples)
         self._active = np.zeros(self.n_samples, bool)
+        self._change = np.zeros(self.n_samples, np.int8)
         self._gram = np.zeros((rows.n_rows, rows.n_rows))
         self._signed = np.zeros(rows.n_rows)
 
@@ -46,13 +49,11 @@ class LocalMachine:
         outside = np.ones(len(self.w), bool)
         outside[chosen] = False
         self.w[outside] = 0.0
-        self._evaluate(self.w, self.b)
-        solved_for = None
-        for _ in range(MAX_NEWTON_STEPS):
-            self._take_active()
-            if solved_for is not None and np.array_equal(solved_for, self._active):
+        self.value = self._evaluate(self.w, self.b)
+        for step in range(MAX_NEWTON_STEPS):
+            n_changed = self._take_active()
+            if step and not n_changed:
                 return
-            solved_for = self._active
             hessian, gradient, intercept = self.quadratic()
             w = np.zeros_like(self.w)
             w[chosen] = np.linalg.solve(hessian[np.ix_(chosen, chosen)], gradient[chosen])
@@ -83,23 +84,22 @@ class LocalMachine:
     def _evaluate(self, w: np.ndarray, b: float) -> float:
         """F at (w, b); sets the margins' projection."""
         self._rows.project(w, self._projected)
-        slack = np.maximum(1.0 - self._y * (self._projected + b), 0.0)
-        return 0.5 * float(w @ w) + 0.5 * self._C * float(slack @ slack)
+        return 0.5 * float(w @ w) + 0.5 * self._C * _squared_slack(self._projected, self._y, b)
 
-    def _take_active(self) -> None:
-        """Samples inside the margin at the present w and b, and their second moments."""
-        active = self._y * (self._projected + self.b) < 1.0
-        change = active.astype(np.int8) - self._active.astype(np.int8)
-        gram, signed = self._rows.gram(change, self._y)
-        self._gram += gram
-        self._signed += signed
-        self._active = active
+    def _take_active(self) -> int:
+        """Samples inside the margin at the present w and b, and their second moments; how many are new or gone."""
+        n_changed = _find_active(self._projected, self._y, self.b, self._active, self._change)
+        if n_changed:
+            gram, signed = self._rows.gram(self._change, self._y)
+            self._gram += gram
+            self._signed += signed
+        return n_changed
 
     def quadratic(self) -> tuple:
         """H and g of ``F = 1/2 w'H w - g'w + const`` for the active samples, b eliminated; and b as a function of w."""
-        count = max(1, int(self._active.sum()))
-        sums = self._rows.scores(self._active.astype(np.float64))
-        labels = float(self._y[self._active].sum())
+        active = self._active.astype(np.float64)
+        count, labels = max(1.0, float(active.sum())), float(active @ self._y)
+        sums = self._rows.scores(active)
         hessian = self._C * (self._gram - np.outer(sums, sums) / count)
         hessian[np.diag_indices_from(hessian)] += 1.0
         gradient = self._C * (self._signed - sums * labels / count)
@@ -107,8 +107,7 @@ class LocalMachine:
 
     def _line_search(self, w: np.ndarray, b: float) -> bool:
         """Go towards (w, b), halving the step until F falls; False where it does not."""
-        start_w, start_b = self.w.copy(), self.b
-        start = self._evaluate(start_w, start_b)
+        start_w, start_b, start = self.w.copy(), self.b, self.value
         step = 1.0
         while step > 1e-6:
             trial_w, trial_b = start_w + step * (w - start_w), start_b + step * (b - start_b)
@@ -117,5 +116,30 @@ class LocalMachine:
                 self.w, self.b, self.value = trial_w, trial_b, value
                 return value < start * (1 - 1e-12)
             step *= 0.5
-        self.value = self._evaluate(start_w, start_b)
+        self._evaluate(start_w, start_b)
         return False
+
+
+@njit(cache=True, nogil=True)
+def _squared_slack(projected, y, b):  # type: ignore[no-untyped-def]
+    """Sum of the squares of ``(1 - y (projected + b))_+``, block by block, so that no digit is lost to its length."""
+    total = 0.0
+    for begin in range(0, len(y), BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + BLOCK, len(y))):
+            slack = max(1.0 - y[i] * (projected[i] + b), 0.0)
+            part += slack * slack
+        total += part
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _find_active(projected, y, b, active, change):  # type: ignore[no-untyped-def]
+    """Update the samples inside the margin and write how they changed; return how many did."""
+    n_changed = 0
+    for i in range(len(y)):
+        now = y[i] * (projected[i] + b) < 1.0
+        change[i] = np.int8(now) - np.int8(active[i])
+        active[i] = now
+        n_changed += change[i] != 0
+    return n_changed
