@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -10,6 +11,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import distributed
@@ -129,6 +131,27 @@ def test_places_stay_in_their_process() -> None:
     assert some == {7: homes[0][7], 2: homes[0][2]}
     assert [item for item, _ in free] == list(range(9))
     assert {pid for _, pid in free} <= set(homes[0].values())
+
+
+def test_engines_side_by_side_do_every_task_once() -> None:
+    calls = itertools.count()
+
+    def numbered(item: int) -> int:
+        next(calls)
+        return item
+
+    def maps(_: int) -> list[list[int]]:
+        with Engine("threads", 2) as engine:
+            return [engine.map(numbered, [1, 2, 3]) for _ in range(100)]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(maps, range(6))) == [[[1, 2, 3]] * 100] * 6
+    finally:
+        sys.setswitchinterval(before)
+    assert next(calls) == 6 * 100 * 3
 
 
 def test_large_arguments_of_any_kind() -> None:

@@ -95,10 +95,11 @@ class LocalBackend:
         """Run the tasks at the positions `slots` as one Dask graph."""
         tag = uuid.uuid4().hex[:8]
         keys = {f"gdm-{tag}-{position}@{slot}": position for position, slot in slots.items()}
+        waiting = dict(keys)
 
         def posttask(key: Any, result: Any, *_: Any) -> None:
-            if key in keys:
-                finished(keys[key], result)
+            if key in waiting:
+                finished(waiting.pop(key), result)
 
         call = dask.delayed(function, pure=False, traverse=False)
         tasks = [call(items[position], *arguments, dask_key_name=key) for key, position in keys.items()]
@@ -106,7 +107,9 @@ class LocalBackend:
         if self._pool is not None:
             options |= {"pool": self._pool, "num_workers": self.n_workers, "chunksize": 1}
         with Callback(posttask=posttask):
-            dask.compute(*tasks, **options)
+            computed = dask.compute(*tasks, **options)
+        for key, result in zip(keys, computed, strict=True):  # Dask loses callbacks where threads compute side by side
+            posttask(key, result)
 
     def _recover(self, deaths: int, error: BrokenProcessPool) -> None:
         assert isinstance(self._pool, PlacedPool)
