@@ -12,29 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from crc32c import crc32c
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask import model_files
 from gdm_dask.checkpoint import Checkpoint
-from gdm_dask.checks import check_parameters, encode_labels, two_classes
+from gdm_dask.checks import check_parameters
 from gdm_dask.correlation import block_redundancy_rate
 from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
-from gdm_dask.data import Data, as_dask_matrix, as_store, default_scheduler, is_dask, is_store, open_data
+from gdm_dask.data import Data, as_store, default_scheduler, is_dask, is_store, open_data
 from gdm_dask.engine import Engine, without_connection
 from gdm_dask.errors import BadInput
+from gdm_dask.inputs import check_training_data, checked_dask, find_names, support_columns
 from gdm_dask.labelled import Labelled
 from gdm_dask.passes import Passes
 from gdm_dask.profile import profile_of
 from gdm_dask.refit import refit
 from gdm_dask.selection import MAX_CUTS, find_groups, select, settings_for
 from gdm_dask.store import FeatureStore
-
-#: Stores with more features than this keep their names to themselves; `names_` has those that matter.
-MAX_NAMES = 1_000_000
 
 
 class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
@@ -183,7 +180,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         """
         began = time.perf_counter()
         check_parameters(self)
-        X, labels = self._check_input(X, y)
+        X, labels = check_training_data(self, X, y)
         settings = settings_for(self, self.n_features_in_, len(labels))
         saved = None if checkpoint is None else Checkpoint(Path(checkpoint), self._job(X, labels, settings))
         expected = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
@@ -194,33 +191,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
             machine = self._start(saved, labels, settings, data.passes)
             run_cutting_plane(machine, data.passes, settings, self._reporter(callback, saved))
             self._take(machine, settings, data, labels)
-        self.names_ = self._find_names(X)
+        self.names_ = find_names(self, X)
         self.timings_["total"] = time.perf_counter() - began
         return self
-
-    def _check_input(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        """The data and its labels as -1 and +1; sets `classes_`, `n_features_in_` and `feature_names_in_`."""
-        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
-        if is_store(X):
-            X = as_store(X)
-            self.n_features_in_ = X.shape[0]
-            if X.has_names and X.shape[0] <= MAX_NAMES:
-                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
-            if y is None:
-                self.classes_ = np.array(X.classes)
-                return X, two_classes(X)
-            n_samples = X.shape[1]
-        elif is_dask(X):
-            if hasattr(X, "columns"):
-                self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
-            X = as_dask_matrix(X)
-            n_samples, self.n_features_in_ = X.shape
-            y = y.compute() if is_dask(y) else y
-        else:
-            X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2)
-            n_samples = X.shape[0]
-        self.classes_, labels = encode_labels(y, n_samples)
-        return X, labels
 
     def _job(self, X: Any, labels: np.ndarray, settings: Settings) -> dict[str, Any]:
         """What a checkpoint is of: it can go on only with the same."""
@@ -280,16 +253,6 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         }
         self.timings_ = seconds
 
-    def _find_names(self, X: Any) -> dict[int, str]:
-        shown = self.support_features_
-        if self.affiliations_ is not None:
-            shown = np.unique(np.concatenate([shown, self.affiliations_["feature"].to_numpy()]))
-        if isinstance(X, FeatureStore) and X.has_names:
-            return dict(zip(shown.tolist(), X.names_of(shown), strict=True))
-        if hasattr(self, "feature_names_in_"):
-            return dict(zip(shown.tolist(), map(str, self.feature_names_in_[shown]), strict=True))
-        return {}
-
     def name_of(self, feature: int) -> str:
         """Name of a support or affiliated feature; its number where there are no names."""
         check_is_fitted(self)
@@ -319,46 +282,15 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if is_store(X):
-            return self._support_columns(X)[:, np.argsort(self.support_features_)]
+            return support_columns(self, X)[:, np.argsort(self.support_features_)]
         if is_dask(X):
-            return self._checked_dask(X)[:, np.sort(self.support_features_)]
+            return checked_dask(self, X)[:, np.sort(self.support_features_)]
         return super().transform(X)
-
-    def _support_columns(self, X: Any) -> Any:
-        """Columns of the supports, strongest first."""
-        if is_store(X):
-            store = as_store(X)
-            self._check_width(store.shape[0], store.url, ": ingest it with --like the training store")
-            return sp.csr_array(store.read_rows(self.support_features_).T)
-        if is_dask(X):
-            return self._checked_dask(X)[:, self.support_features_].compute()
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
-        return X[:, self.support_features_]
-
-    def _checked_dask(self, X: Any) -> Any:
-        """A Dask collection as an array with the columns that the machine was fitted on."""
-        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-        X = as_dask_matrix(X)
-        self._check_width(X.shape[1], "the Dask array")
-        if names is not None and hasattr(self, "feature_names_in_"):
-            for name, expected in zip(names, self.feature_names_in_, strict=True):
-                if name != expected:
-                    raise BadInput(
-                        f"the columns are not those that the machine was fitted on, in their order: {name!r} stands "
-                        f"where {expected!r} stood"
-                    )
-        return X
-
-    def _check_width(self, n_features: int, what: str, remedy: str = "") -> None:
-        if n_features != self.n_features_in_:
-            raise BadInput(
-                f"{what} has {n_features} features, but the machine was fitted on {self.n_features_in_}{remedy}"
-            )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed distance of samples to the refitted SVM's hyperplane; positive for ``classes_[1]``."""
         check_is_fitted(self)
-        return np.asarray(self._support_columns(X) @ self.coef_[0]).ravel() + self.intercept_[0]
+        return np.asarray(support_columns(self, X) @ self.coef_[0]).ravel() + self.intercept_[0]
 
     def predict(self, X: Any) -> np.ndarray:
         """Class of each sample, by the refitted SVM."""

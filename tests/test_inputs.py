@@ -155,6 +155,14 @@ def test_dask_data_frames_and_unknown_chunks(data, fitted) -> None:
         np.testing.assert_array_equal(gdm.transform(given).compute(), gdm.transform(frame))
 
 
+def test_numbers_of_columns_are_no_names(data) -> None:
+    X, y = data
+    for frame in (pd.DataFrame(X), dd.from_pandas(pd.DataFrame(X), npartitions=2)):
+        gdm = GroupDiscoveryMachine(**SETTINGS).fit(frame, y)
+        assert (hasattr(gdm, "feature_names_in_"), gdm.names_) == (False, {})
+        assert gdm.score(X, y) == gdm.score(frame, y)
+
+
 @pytest.mark.parametrize("method", ["predict", "transform"])
 def test_columns_in_another_order_are_refused(data, method: str) -> None:
     X, y = data
