@@ -53,10 +53,11 @@ class Pool:
             self._keep(features, fetch(np.array(features)))
 
     def _keep(self, features: list[int], rows: Block) -> None:
-        if features and self._nbytes + rows.nbytes <= MAX_BYTES:
+        nbytes = _size(rows)
+        if features and self._nbytes + nbytes <= MAX_BYTES:
             self.features += features
             self._rows.append(rows)
-            self._nbytes += rows.nbytes
+            self._nbytes += nbytes
 
     def without(self, supports: list[int]) -> tuple[list[int], Block | None]:
         """Features of the pool that are not supports, and their rows."""
@@ -65,3 +66,8 @@ class Pool:
         if not others:
             return [], None
         return [self.features[position] for position in others], stack(self._rows).rows(np.array(others))
+
+
+def _size(rows: Block) -> int:
+    """Bytes of rows, the same for rows that came together or one by one: a restored pool is as full as it was."""
+    return rows.nbytes - (0 if rows.indptr is None else rows.indptr.itemsize)
