@@ -37,6 +37,8 @@ class Checkpoint:
     """
 
     def __init__(self, path: Path, job: dict[str, Any]) -> None:
+        if not path.absolute().parent.is_dir():
+            raise BadInput(f"{path}: there is no such folder to save the state in")
         self.path = path
         self._job = job
 

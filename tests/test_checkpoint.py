@@ -96,6 +96,13 @@ def test_the_driver_is_killed_after_each_cut_in_turn(store, expected, tmp_path: 
     same_model(tmp_path / "run", expected)
 
 
+def test_a_checkpoint_needs_a_folder_and_a_store(store, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such folder to save the state in"):
+        machine().fit(store, checkpoint=tmp_path / "nowhere" / "state.npz")
+    with pytest.raises(BadInput, match="a checkpoint needs a store"):
+        machine().fit(np.eye(4), [0, 1, 0, 1], checkpoint=tmp_path / "state.npz")
+
+
 def test_numbers_of_numpy_are_numbers(store, tmp_path: Path) -> None:
     numbers = {
         "n_features_to_select": np.int64(4),
