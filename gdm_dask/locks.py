@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -62,8 +63,9 @@ class FileLock:
         if os.fstat(file).st_size:
             logger.info("%s was left by %s, which has ended", what, self._owner(file))
         us = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(us).encode(), 0)
+        with suppress(OSError):  # the disk is full: the lock holds without a name on it
+            os.ftruncate(file, 0)
+            os.pwrite(file, json.dumps(us).encode(), 0)
 
     @property
     def is_held(self) -> bool:
@@ -88,7 +90,7 @@ class FileLock:
         try:
             owner = json.loads(os.pread(file, 4096, 0))
             return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             return "another process"
 
     def __enter__(self) -> FileLock:

@@ -257,6 +257,21 @@ def test_a_run_directory_has_one_owner_at_a_time(store, expected, unfinished, tm
     same_model(unfinished.path, expected)
 
 
+def test_a_lock_holds_though_its_owner_cannot_be_written(tmp_path: Path) -> None:
+    lock, other = FileLock(tmp_path / ".lock"), FileLock(tmp_path / ".lock")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        lock.acquire("it")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(Locked, match="by another process"):
+        other.acquire("it")
+    lock.release()
+    other.acquire("it")
+    other.release()
+
+
 def test_waiting_for_a_lock(tmp_path: Path) -> None:
     holder = Started([sys.executable, "-c", HOLD, str(tmp_path)], tmp_path / "holder.log")
     holder.wait_for("(held)")
