@@ -78,3 +78,13 @@ def test_groups_that_were_not_searched_for_are_not_none(capsys, store, tmp_path:
     assert re.search(r"^groups +\d+ with affiliated features", found, re.MULTILINE)
     found = gdm(capsys, "fit", store, "--run", tmp_path / "b", *options, "--no-groups")[1]
     assert re.search(r"^groups +not searched for$", found, re.MULTILINE)
+
+
+def test_fits_of_other_commands_have_workers_and_a_memory_limit_too(capsys, store, tmp_path: Path) -> None:
+    assert gdm(capsys, "fit", store, "--run", tmp_path / "run", "-k", "2", "--scheduler", "synchronous")[0] == 0
+    commands = [["stability", tmp_path / "run", store, "--repeats", "2"], ["tune", store, "-k", "2", "--tau", "0.25"]]
+    for command in commands:
+        code, _, err = gdm(capsys, *command, "--scheduler", "threads", "--workers", "1")
+        assert (code, "engine: 1 threads" in err) == (0, True), err
+        code, _, err = gdm(capsys, *command, "--memory-limit", "1MB")
+        assert (code, "a memory limit of 1 MB is too low" in err) == (2, True), err

@@ -134,6 +134,7 @@ def tune(
     folds: Annotated[int, typer.Option(min=2, help="Parts of the cross-validation.")] = 3,
     samples: Annotated[int | None, typer.Option(min=20, help="Use so many samples at most.")] = None,
     scheduler: opt.Scheduler = None,
+    workers: opt.Workers = None,
     memory_limit: opt.MemoryLimit = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the table here, as JSON.")] = None,
 ) -> None:
@@ -147,7 +148,8 @@ def tune(
     grid: dict[str, Any] = {name: values for name, values in given.items() if values}
     grid |= {"folds": folds} | ({} if samples is None else {"samples": samples})
     parameters = {
-        "n_features_to_select": n_features_to_select, "scheduler": scheduler, "memory_limit": memory_limit
+        "n_features_to_select": n_features_to_select, "scheduler": scheduler, "n_workers": workers,
+        "memory_limit": memory_limit,
     }  # fmt: skip
     best = tune_store(store, parameters, grid, output)
     show([(name, str(value)) for name, value in best.items()])

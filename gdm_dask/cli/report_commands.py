@@ -101,6 +101,8 @@ def stability(
     overlap: Annotated[float, typer.Option(help="Part of the smaller group that two equal groups share.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Of the subsamples.")] = 0,
     scheduler: opt.Scheduler = None,
+    workers: opt.Workers = None,
+    memory_limit: Annotated[str | None, typer.Option(help="Memory of all processes; that of the fit.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     security: Any = None,
 ) -> None:
@@ -116,7 +118,8 @@ def stability(
     if fitted_on not in (None, opened.fingerprint):
         raise BadInput(f"{store}: the run was fitted on another store. Give the one that it was fitted on.")
     with opt.chosen_scheduler(scheduler, security) as chosen:
-        machine.set_params(scheduler=chosen)
+        given = {"n_workers": workers, "memory_limit": memory_limit}
+        machine.set_params(scheduler=chosen, **{name: value for name, value in given.items() if value is not None})
         found = stability_selection(
             machine, opened, n_repeats=repeats, fraction=fraction, overlap=overlap, seed=seed, callback=_log_repeat
         )
