@@ -7,9 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gdm_dask.resources import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -60,17 +63,17 @@ def report(stage: str, total: int | None) -> Iterator[Reporter]:
     `total` is None where nobody knows it.
     """
     lines = _Lines(stage, total)
-    if not (sys.stderr.isatty() and logger.isEnabledFor(logging.INFO)):
+    console = log_console() if logger.isEnabledFor(logging.INFO) else None
+    if console is None:
         yield lines
         lines.close()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
         TextColumn("{task.description:>9}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(stage, total=total)
 
         def advance(n_bytes: int) -> None:
@@ -79,3 +82,20 @@ def report(stage: str, total: int | None) -> Iterator[Reporter]:
 
         yield advance
     lines.close()
+
+
+def log_console() -> Console | None:
+    """The terminal that the log is shown on, which a bar must share, or they write into each other.
+
+    None where there is none, and where the lines of the log are for machines.
+    """
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    handlers = logging.getLogger("gdm_dask").handlers
+    for handler in handlers:
+        if isinstance(handler, RichHandler):
+            return handler.console
+    return None if handlers else Console(stderr=True)

@@ -149,6 +149,17 @@ def test_a_server_that_is_not_there_can_be_tried_later(server, tmp_path, monkeyp
         acquire("data", {"url": "http://127.0.0.1:1/file.bin", "sha256": SHA256}, tmp_path, {})
 
 
+@pytest.mark.parametrize("path", ["/nothing", None])
+def test_what_cannot_be_fetched_may_be_brought_by_hand(server, tmp_path, monkeypatch, path):
+    monkeypatch.setattr(module, "ATTEMPTS", 1)
+    url = "http://127.0.0.1:1/file.bin" if path is None else f"{server.url}{path}"
+    settings = {"url": url, "sha256": SHA256, "path": "sets/file.bin", "page": "https://example.org/sets"}
+    with pytest.raises(BadInput if path else DownloadFailed) as caught:
+        acquire("data", settings, tmp_path, {})
+    told = "Or fetch it by hand from https://example.org/sets and put it at $GDM_DATA/sets/file.bin"
+    assert told in str(caught.value)
+
+
 def test_a_checksum_on_first_use_is_told(server, tmp_path, caplog):
     found = fetch(server, tmp_path, sha256="on first use")
     assert found.sha256 == SHA256

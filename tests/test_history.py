@@ -1,5 +1,6 @@
 """The history of a pipeline, metrics, logs and exit codes; and a schedule in fast motion."""
 
+import errno
 import json
 import logging
 import os
@@ -13,7 +14,7 @@ from soak import soak
 
 from gdm_dask.cli import pipeline_commands  # noqa: F401 (registers its commands)
 from gdm_dask.cli.logs import JsonLines
-from gdm_dask.cli.main import app
+from gdm_dask.cli.main import app, run
 from gdm_dask.errors import EngineError
 from gdm_dask.locks import FileLock
 from gdm_dask.pipeline import load_pipeline, run_pipeline
@@ -64,7 +65,9 @@ def test_runs_without_an_end_were_killed(tmp_path):
     dead = Record(f"{ours.id.rpartition('-')[0]}-{ended.pid}", "p", ours.started)
     alive = Record(f"{ours.id.rpartition('-')[0]}-{os.getppid()}", "p", ours.started)
     elsewhere = Record("20200101T000000000000-another-host-1", "p", ours.started)
-    for record in (dead, alive, elsewhere):
+    # in a container every run is the process of the same number
+    before = Record(f"20200101T000000000000-{ours.id.partition('-')[2]}", "p", ours.started)
+    for record in (dead, alive, elsewhere, before):
         history.write(record)
     (tmp_path / "history" / "x.json").write_text("damaged")
     history.settle(ours)
@@ -74,6 +77,7 @@ def test_runs_without_an_end_were_killed(tmp_path):
         dead.id: ("killed", 137),
         alive.id: ("running", None),
         elsewhere.id: ("killed", 137),
+        before.id: ("killed", 137),
     }
 
 
@@ -188,6 +192,32 @@ def test_a_cluster_that_is_not_there_ends_a_run_with_3(place, monkeypatch):
         run_pipeline(load_pipeline("paper.toml", ["fit.scheduler=tcp://127.0.0.1:1"]))
     (record,) = History(place / "runs/paper").records()
     assert (record.status, record.exit_code, record.stages["fit"]["state"]) == ("failed", 3, "failed")
+
+
+def test_metrics_that_cannot_be_written_change_nothing(place, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(logging.getLogger("gdm_dask"), "propagate", True)
+    nowhere = f"history.prometheus={place / 'paper.toml'}/gdm.prom"
+    assert run_pipeline(load_pipeline("paper.toml", [nowhere])).status == "done"
+    assert "history.prometheus" in caplog.text
+    monkeypatch.setattr("gdm_dask.engine.cluster.WAIT_FOR_WORKERS", 1.0)
+    with pytest.raises(EngineError):  # and not one about the metrics
+        run_pipeline(load_pipeline("paper.toml", [nowhere, "fit.tau=0.4", "fit.scheduler=tcp://127.0.0.1:1"]))
+    assert [record.exit_code for record in History(place / "runs/paper").records()] == [0, 3]
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.ENOENT, 2)])
+def test_a_full_disk_is_not_bad_input(place, monkeypatch, number, code):
+    def fail(*given):
+        raise OSError(number, os.strerror(number), "some.file")
+
+    monkeypatch.setattr("gdm_dask.pipeline.stages._report", fail)
+    monkeypatch.setattr(sys, "argv", ["gdm", "run", "paper.toml"])
+    monkeypatch.setattr("signal.signal", lambda *given: None)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    (record,) = History(place / "runs/paper").records()
+    assert (ended.value.code, record.exit_code) == (code, code)
 
 
 def test_a_schedule_with_kills_and_overlaps_leaves_nothing_wrong(tmp_path):

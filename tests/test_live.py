@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import subprocess
@@ -55,10 +56,9 @@ def test_no_terminal_no_view() -> None:
     assert got == ["a cut"]
 
 
-def test_fit_draws_on_a_terminal(tmp_path: Path) -> None:
-    ingest(grouped()[0], tmp_path / "data.zarr", grouped()[1])
+def on_a_terminal(*arguments: str) -> tuple[bytes, bytes]:
+    """What a command writes to its output, and to a terminal as its standard error."""
     code = "from gdm_dask.cli.main import run; run()"
-    arguments = ["fit", str(tmp_path / "data.zarr"), "--run", str(tmp_path / "run"), "-k", "3"]
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     child = subprocess.Popen(
@@ -77,8 +77,21 @@ def test_fit_draws_on_a_terminal(tmp_path: Path) -> None:
     output = child.communicate(timeout=120)[0]
     os.close(ours)
     assert child.returncode == 0, seen
+    return output, seen
+
+
+def test_fit_draws_on_a_terminal(tmp_path: Path) -> None:
+    ingest(grouped()[0], tmp_path / "data.zarr", grouped()[1])
+    output, seen = on_a_terminal("fit", str(tmp_path / "data.zarr"), "--run", str(tmp_path / "run"), "-k", "3")
     assert b"supports" in output
     assert b"best score" in seen
+
+
+def test_a_log_for_machines_is_one_on_a_terminal_too(tmp_path: Path) -> None:
+    store, run = str(tmp_path / "data.zarr"), str(tmp_path / "run")
+    for words in (["synth", "--like", "paper", "--scale", "0.03", store], ["fit", store, "--run", run, "-k", "3"]):
+        lines = on_a_terminal("--log-format", "json", *words)[1].decode().splitlines()
+        assert [json.loads(line)["level"] for line in lines], words
 
 
 def test_card_has_the_supports_and_escapes_names() -> None:

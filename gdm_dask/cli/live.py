@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.logging import RichHandler
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from gdm_dask.progress import log_console
 from gdm_dask.resources import format_bytes
 
 if TYPE_CHECKING:
@@ -124,20 +123,10 @@ def live_cuts(
     console: Console | None = None,
 ) -> Iterator[Callable[[Iteration], None]]:
     """What to call after each cut: a view on a terminal, `otherwise` elsewhere."""
-    console = console or _log_console()
+    console = console or log_console()
     if console is None or not console.is_terminal or not logger.isEnabledFor(logging.INFO):
         yield otherwise
         return
     view = CutView(n_features, n_supports, tol)
     with Live(view, console=console, refresh_per_second=4, transient=True):
         yield view.add
-
-
-def _log_console() -> Console | None:
-    """The console that the log writes to: both must share it, or they write into each other."""
-    if not sys.stderr.isatty():
-        return None
-    for handler in logging.getLogger("gdm_dask").handlers:
-        if isinstance(handler, RichHandler):
-            return handler.console
-    return Console(stderr=True)

@@ -32,7 +32,7 @@ def synth(
     facts = synthesise(like, path, scale, seed, test, workers, overwrite)
     out.print(
         f"{escape(str(path))}: {facts['n_features']:,} features x {facts['n_samples']:,} samples like {like}; "
-        f"what was planted is in {escape(path.name)}.truth.npz",
+        f"what was planted is in {escape(str(path))}.truth.npz",
         highlight=False,
         soft_wrap=True,
     )

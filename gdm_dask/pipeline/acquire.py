@@ -36,6 +36,10 @@ class DownloadFailed(GdmError):
     """The other side could not be reached, or stopped sending: the same command goes on where it stopped."""
 
 
+class NotOnServer(BadInput):
+    """The server has no such file, or does not give it."""
+
+
 @dataclass(frozen=True)
 class Acquired:
     """A file or folder that is there, and what is in it."""
@@ -63,9 +67,9 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
     if found is None and "url" in settings:
         found = downloads / file_name(name, settings)
         if not found.exists():
-            download(settings["url"], found, expected)
+            _download_or_tell(settings, found, expected)
     if found is None:
-        raise BadInput(_by_hand(name, settings))
+        raise BadInput(_missing(name, settings))
     acquired = Acquired(found, content_hash(found, known))
     if not _is_right(acquired.sha256, expected):
         raise BadInput(
@@ -73,6 +77,16 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
             "Remove the file to fetch it again, or correct the pipeline if the new content is right."
         )
     return acquired
+
+
+def _download_or_tell(settings: Mapping[str, Any], target: Path, expected: list[str]) -> None:
+    """Fetch a file; where that fails, say how to bring it by hand."""
+    try:
+        download(settings["url"], target, expected)
+    except (DownloadFailed, NotOnServer) as error:
+        if "page" not in settings or "path" not in settings:
+            raise
+        raise type(error)(f"{error} {_by_hand(settings, 'Or fetch')}") from error
 
 
 def _expected(settings: Mapping[str, Any]) -> list[str]:
@@ -118,14 +132,15 @@ def file_name(name: str, settings: Mapping[str, Any]) -> str:
     return f"{name}-{last}"
 
 
-def _by_hand(name: str, settings: Mapping[str, Any]) -> str:
+def _missing(name: str, settings: Mapping[str, Any]) -> str:
+    tried = ", ".join(str(place) for place in _places(Path(settings["path"])))
+    return f"acquire.{name}: there is no {tried}. {_by_hand(settings)}"
+
+
+def _by_hand(settings: Mapping[str, Any], verb: str = "Fetch") -> str:
+    """From where a file is fetched by hand, and where it belongs."""
     path = Path(settings["path"])
-    tried = ", ".join(str(place) for place in _places(path))
-    text = f"acquire.{name}: there is no {tried}."
-    if "page" in settings:
-        text += f" Fetch it by hand from {settings['page']}"
-    else:
-        text += " Bring it there"
+    text = f"{verb} it by hand from {settings['page']}" if "page" in settings else "Bring it there"
     if path.is_absolute():
         text += f" and put it at {path}."
     else:
@@ -167,8 +182,10 @@ def download(url: str, target: Path, expected: list[str]) -> None:
             _fetch(url, partial, state)
             break
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in (408, 429):
-                raise BadInput(f"{url}: the server says {error.code} {error.reason}") from error
+                raise NotOnServer(f"{url}: the server says {error.code} {error.reason}.") from error
             after = partial.stat().st_size if partial.exists() else 0
             failures = 1 if after > before else failures + 1
             if failures >= ATTEMPTS:

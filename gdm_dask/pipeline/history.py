@@ -115,7 +115,8 @@ class History:
 def _is_alive(identity: str) -> bool:
     _, _, rest = identity.partition("-")
     host, _, process = rest.rpartition("-")
-    if host != socket.gethostname():
+    # our own number belonged to another one before us: the first process of every container has number 1
+    if host != socket.gethostname() or process == str(os.getpid()):
         return False
     try:
         os.kill(int(process), 0)

@@ -81,9 +81,19 @@ def run_pipeline(
     finally:
         record.seconds = round(time.monotonic() - began, 3)
         history.write(record)
-        if "prometheus" in pipeline.table("history") and record.status != "locked":
-            write_metrics(Path(pipeline.table("history")["prometheus"]), record)
+        _tell_prometheus(pipeline, record)
     return record
+
+
+def _tell_prometheus(pipeline: Pipeline, record: Record) -> None:
+    """Write the metrics where they are wanted; a place that cannot be written to changes nothing for the run."""
+    wanted = pipeline.table("history").get("prometheus")
+    if wanted is None or record.status == "locked":
+        return
+    try:
+        write_metrics(Path(wanted), record)
+    except OSError as error:
+        logger.warning("history.prometheus: %s cannot be written: %s", wanted, error.strerror or error)
 
 
 def plan_pipeline(pipeline: Pipeline, start: str | None = None) -> Iterator[tuple[str, str]]:
