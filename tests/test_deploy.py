@@ -351,13 +351,65 @@ def test_the_batch_script_runs_a_pipeline_with_a_cluster(tmp_path):
     assert not list(tmp_path.glob(".gdm-*"))
 
 
-@pytest.mark.filterwarnings("ignore")  # of dask-jobqueue
-def test_slurm_jobs_of_workers_ask_for_what_the_page_says():
+def slurm_cluster():
+    """The script as a module."""
     spec = importlib.util.spec_from_file_location("slurm_cluster", DEPLOY / "slurm/cluster.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore")  # of dask-jobqueue
+def test_slurm_jobs_of_workers_ask_for_what_the_page_says():
     from dask_jobqueue.slurm import SLURMJob
 
-    script = SLURMJob("tcp://127.0.0.1:1", "one", **module.WORKER).job_script()
+    script = SLURMJob("tcp://127.0.0.1:1", "one", **slurm_cluster().WORKER).job_script()
     for part in ("#SBATCH --cpus-per-task=8", "#SBATCH --mem=30G", "#SBATCH -t 08:00:00", "--nthreads 8"):
         assert part in script, script
+
+
+LOCAL_SLURM = """
+import sys
+
+import dask_jobqueue
+from dask_jobqueue.local import LocalCluster
+
+sys.path.insert(0, {folder!r})
+import cluster
+
+
+def without_slurm(walltime, **options):
+    return LocalCluster(**options | {{"cores": 1, "memory": "1GB"}})
+
+
+dask_jobqueue.SLURMCluster = without_slurm
+cluster.main()
+"""
+
+
+def test_a_pipeline_on_workers_of_dask_jobqueue(tmp_path):
+    """With jobs that are processes of this machine; log, summary and exit codes are those of ``gdm run``."""
+    (tmp_path / "small.toml").write_text(
+        'name = "small"\n[ingest.train]\nreader = "twin"\nlike = "paper"\nscale = 0.03\n'
+        "[fit]\nn_features_to_select = 3\n"
+    )
+    (tmp_path / "start.py").write_text(LOCAL_SLURM.format(folder=str(DEPLOY / "slurm")))
+
+    def start(*words):
+        command = [sys.executable, "start.py", *words, "--workers", "1"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
+
+    done = start("small.toml")
+    assert done.returncode == 0, done.stderr
+    assert "3 supports" in done.stdout
+    assert "cluster tcp://" in done.stderr
+    bad = start("nothing.toml")
+    assert (bad.returncode, "Traceback" in bad.stderr) == (2, False), bad.stderr
+    assert "nothing.toml: the pipeline cannot be read" in bad.stderr
+
+
+def test_what_is_installed_in_a_folder_is_started_there():
+    for page in (DEPLOY / "cron/README.md", DEPLOY / "systemd/README.md"):
+        programs = [words_of(line)[0] for line in shell_lines(page)]
+        assert "/opt/gdm/bin/gdm" in programs
+        assert "gdm" not in programs, f"{page}: the venv is in /opt/gdm, and nobody put it on the PATH"

@@ -6,6 +6,7 @@ python deploy/slurm/cluster.py pipelines/webspam.toml --workers 8
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 #: What one Slurm job asks for; a worker in it.
@@ -22,17 +23,22 @@ def start(n_workers: int, **options: Any) -> Any:
 
 
 def main() -> None:
-    """Run a pipeline on the cluster."""
-    from gdm_dask.pipeline import load_pipeline, run_pipeline
+    """Run a pipeline on the cluster as ``gdm run`` does: its log, its summary and its exit codes."""
+    from gdm_dask.cli.main import run
+    from gdm_dask.errors import BadInput
+    from gdm_dask.pipeline import load_pipeline
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pipeline")
     parser.add_argument("--workers", type=int, default=4)
     given = parser.parse_args()
+    try:
+        load_pipeline(given.pipeline)
+    except BadInput as error:  # before anything is asked of Slurm
+        parser.error(str(error))
     with start(given.workers) as cluster:
-        address = cluster.scheduler_address
-        record = run_pipeline(load_pipeline(given.pipeline, [f"fit.scheduler={address}"]))
-        print(f"{record.pipeline}: accuracy {record.facts['accuracy']:.4f}, {record.facts['n_supports']} supports")
+        sys.argv = ["gdm", "run", given.pipeline, "--set", f"fit.scheduler={cluster.scheduler_address}"]
+        run()
 
 
 if __name__ == "__main__":
