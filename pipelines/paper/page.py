@@ -12,7 +12,7 @@ from .table import missing, summary
 
 CAPTIONS = {
     "figure-1": "Support features (white pixels) and the affiliated features of their groups, on the mean faces.",
-    "figure-2": "Accuracy, training time and redundancy rate on generated data; band: a deviation of GDM over seeds.",
+    "figure-2": "Accuracy, training time and redundancy on generated data; band: one deviation of GDM over the seeds.",
     "figure-3": "Test accuracy of a linear SVM on the selected features; FCBF ends at its own number; bands: as above.",
     "figure-4": "Training time.",
     "figure-5": "Redundancy rate of the selected features; affiliated ones are redundant by design and left out.",
