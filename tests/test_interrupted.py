@@ -42,11 +42,18 @@ def source(tmp_path):
     return write_svmlight(tmp_path / "x.svm", MATRIX, LABELS)
 
 
+def listed(folder, pattern):
+    try:
+        return list(folder.glob(pattern))
+    except FileNotFoundError:  # the folder was removed while it was read
+        return []
+
+
 def finished(partial):
     """Identity of the finished runs and blocks of an unfinished ingest."""
-    runs = [path for path in partial.glob("runs/*") if path.suffix != ".wip"]
+    runs = [path for path in listed(partial, "runs/*") if path.suffix != ".wip"]
     found = {}
-    for path in (*runs, *partial.glob("entries/*.json")):
+    for path in (*runs, *listed(partial, "entries/*.json")):
         try:
             status = path.stat()
         except FileNotFoundError:
