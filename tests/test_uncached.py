@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdm_dask.ingestion.memory import PAGE, page_aligned, work_space
-from gdm_dask.ingestion.uncached import read_file, write_file
+from gdm_dask.uncached import read_file, write_file
+from gdm_dask.work_space import PAGE, page_aligned, work_space
 
 sizes = st.one_of(st.integers(0, 3 * PAGE), st.sampled_from([PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 70 * PAGE + 5]))
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.memory import work_space
 from gdm_dask.ingestion.runs import Run
 from gdm_dask.ingestion.sorting import add_counts, append_run, rows_increase, sort_rows
 from gdm_dask.moments import dense_moments, sparse_moments
 from gdm_dask.store.block import Block
 from gdm_dask.values import dtype_of
+from gdm_dask.work_space import work_space
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.memory import work_space
 from gdm_dask.resources import format_bytes
+from gdm_dask.work_space import work_space
 
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 

@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from gdm_dask.ingestion.memory import page_aligned
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
-from gdm_dask.ingestion.uncached import read_file, write_file
+from gdm_dask.uncached import read_file, write_file
 from gdm_dask.values import narrowed
+from gdm_dask.work_space import page_aligned
 
 #: Ending of runs that are being written.
 UNFINISHED = ".wip"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from gdm_dask.ingestion.memory import work_space
+from gdm_dask.work_space import work_space
 
 #: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
 TOP_BITS = 11

@@ -11,13 +11,13 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.files import compression_of, count_lines, file_info, read_lines, unpacked_lines
-from gdm_dask.ingestion.memory import work_space
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import Source
 from gdm_dask.svmlight import MalformedLine, parse
+from gdm_dask.work_space import work_space
 
 #: What compressed text may take unpacked and sorted, per byte of the file.
 _PACKED_SCRATCH = 6

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from gdm_dask.errors import DamagedStore, GdmError
+from gdm_dask.errors import DamagedStore
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.chunks import codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
@@ -112,10 +112,7 @@ def write_array(folder: Folder, name: str, values: np.ndarray, codec: str) -> Ar
         if len(part) < length:  # Zarr stores the last chunk in full, too
             part = np.concatenate([part, np.zeros((length - len(part), *part.shape[1:]), part.dtype)])
         data, crc = encode(part, codec)
-        key = _chunk_key(name, number, values.ndim)
-        folder.write(key, data)
-        if folder.read(key) != data:
-            raise GdmError(f"{folder.url}: {key} reads back differently from what was written: check the disk")
+        folder.write_and_compare(_chunk_key(name, number, values.ndim), data)
         entry.crc.append(crc)
     folder.write(f"{name}/zarr.json", zarr_metadata(entry))
     return entry

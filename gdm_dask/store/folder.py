@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from gdm_dask.errors import BadInput, GdmError
+from gdm_dask.uncached import read_file, write_file
+from gdm_dask.work_space import work_space
 
 #: Ending of files that are being written; a killed writer may leave some.
 UNFINISHED = ".tmp"
@@ -64,6 +67,25 @@ class Folder:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _renamed_at_end(target, f"{target.name}.") as temporary:
             temporary.write_bytes(data)
+
+    def write_and_compare(self, key: str, data: bytes) -> None:
+        """`write`, and read it back: from the disk, not from the memory where the system keeps what was written."""
+        if self.is_local:
+            target = self.path / key
+            target.parent.mkdir(parents=True, exist_ok=True)
+            wanted = work_space("file to write", len(data), np.uint8)
+            wanted[:] = np.frombuffer(data, np.uint8)
+            with _renamed_at_end(target, f"{target.name}.") as temporary:
+                write_file(temporary, wanted)
+                there = read_file(
+                    temporary, 0, len(data), lambda nbytes: work_space("file read back", nbytes, np.uint8)
+                )
+                same = np.array_equal(there, wanted)
+        else:
+            self.write(key, data)
+            same = self.read(key) == data
+        if not same:
+            raise GdmError(f"{self.url}: {key} reads back differently from what was written: check the disk")
 
     def names(self) -> set[str]:
         """Names of what lies in the folder; none where it does not exist."""

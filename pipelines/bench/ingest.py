@@ -8,6 +8,7 @@ values that are all 1, as in kdd2010.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -80,10 +81,11 @@ def write_lines(state, decimals, out):
 def generate(path: Path, n_bytes: int, decimals: bool) -> None:
     """Write about `n_bytes` of text."""
     buffer, state, written = np.empty(PIECE, np.uint8), 88172645, 0
-    with open(path, "wb") as file:
+    with open(path, "wb", buffering=0) as file:
         while written < n_bytes:
             filled, state = write_lines(state, decimals, buffer[: max(n_bytes - written, 100_000)])
             written += file.write(buffer[:filled].data)
+        os.fsync(file.fileno())  # or the disk would be busy with it while it is read
 
 
 def compare(folder: Path, n_bytes: int, decimals: bool) -> float:

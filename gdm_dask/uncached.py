@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gdm_dask.ingestion.memory import PAGE, page_aligned, whole_pages, work_space
+from gdm_dask.work_space import PAGE, page_aligned, whole_pages, work_space
 
 try:
     import fcntl
