@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from . import registry
+from .columns import Matrix
 from .criteria import MIN_ACCURACY, judge
 from .problem import Problem, Training
 
@@ -75,7 +77,7 @@ def measure(cell: Cell) -> list[dict[str, Any]]:
         return failed(cell, "not applicable", "the true groups of this data are not known")
     training = problem.training
     tuned = method.tune(training.X, training.y) if hasattr(method, "tune") else {}
-    _warm_up(method)
+    _warm_up(method, training.X)
     reset_peak_memory()
     clock = time.process_time()
     with warnings.catch_warnings(record=True) as caught:
@@ -122,12 +124,12 @@ def write_cell(cell: Cell, rows: list[dict[str, Any]], path: Path) -> None:
     part.replace(path)
 
 
-def _warm_up(method: Any) -> None:
-    """Compiled code is loaded before the clock starts."""
-    rng = np.random.default_rng(0)
+def _warm_up(method: Any, like: Matrix) -> None:
+    """Compiled code, of the kind that a matrix needs, is loaded before the clock starts."""
     y = np.repeat([-1, 1], 15)
-    X = rng.standard_normal((30, 4), np.float32)
-    X[:, 0] += y
+    values = np.random.default_rng(0).uniform(1, 100, (30, 4))
+    values[:, 0] += 50 * y + 50
+    X = sp.csr_array(values.astype(like.dtype)) if sp.issparse(like) else values.astype(like.dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         method.select(X, y, 2, *([np.zeros(0, np.int64)] if method.NEEDS_TRUTH else []))
