@@ -15,6 +15,7 @@ from gdm_dask.groups import Pairs, Supports, find_pairs, merge_pairs, prepare
 from gdm_dask.ranking import Ranking, merge, top_of_block
 from gdm_dask.scores import scores
 from gdm_dask.store.block import Block, stack
+from gdm_dask.work_space import work_space
 
 #: Tasks for each worker and pass: enough to balance, few enough that scheduling is noise.
 TASKS_PER_WORKER = 4
@@ -48,7 +49,8 @@ def score_task(numbers: list[int], handle: Any, vectors: np.ndarray, k: int) -> 
     n_read = n_bytes = 0
     for block, read in handle.blocks(numbers):
         n_read, n_bytes = n_read + (read > 0), n_bytes + read
-        for rankings, row_scores in zip(found, scores(block, vectors), strict=True):
+        room = work_space("scores", len(vectors) * block.n_rows, np.float64).reshape(len(vectors), block.n_rows)
+        for rankings, row_scores in zip(found, scores(block, vectors, room), strict=True):
             rankings.append(top_of_block(block.start, row_scores, k))
     return [merge(rankings, k) for rankings in found], Reads(n_read, n_bytes)
 

@@ -8,7 +8,7 @@ from gdm_dask.kernels import dense_scores, sparse_scores
 from gdm_dask.store.block import Block
 
 
-def scores(block: Block, vectors: np.ndarray) -> np.ndarray:
+def scores(block: Block, vectors: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Scores of a block's implicitly normalised features.
 
     Parameters
@@ -16,6 +16,8 @@ def scores(block: Block, vectors: np.ndarray) -> np.ndarray:
     block : Block
     vectors : ndarray of shape (p, n_samples), float64
         One vector ``a = alpha * y`` for each problem that shares the pass.
+    out : ndarray of shape (p, rows), optional
+        Where to put them.
 
     Returns
     -------
@@ -28,7 +30,7 @@ def scores(block: Block, vectors: np.ndarray) -> np.ndarray:
     >>> scores(block, np.array([[-0.5, 0.5]])).round(6).tolist()
     [[0.707107]]
     """
-    out = np.empty((len(vectors), block.n_rows))
+    out = np.empty((len(vectors), block.n_rows)) if out is None else out
     if block.indptr is None:
         dense_scores(block.values, block.means, block.norms, vectors, out)
     else:
