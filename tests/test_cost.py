@@ -31,9 +31,9 @@ def decoded(monkeypatch) -> list[str]:
     seen: list[str] = []
     read_chunk = arrays._read_chunk
 
-    def counted(folder, name: str, entry, number: int, out) -> None:
+    def counted(folder, name: str, entry, number: int, *arguments) -> None:
         seen.append(f"{name}/{number}")
-        read_chunk(folder, name, entry, number, out)
+        read_chunk(folder, name, entry, number, *arguments)
 
     monkeypatch.setattr(arrays, "_read_chunk", counted)
     return seen

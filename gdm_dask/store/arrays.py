@@ -125,10 +125,12 @@ def read_array(
     start: int = 0,
     stop: int | None = None,
     buffers: Buffers | None = None,
+    once: bool = False,
 ) -> np.ndarray:
     """Rows `start` to `stop` of an array; decodes only the chunks that hold them, and checks those.
 
-    With `buffers` it is decoded into them, into the array that has the last part of `name`.
+    With `buffers` it is decoded into them, into the array that has the last part of `name`. What is read only `once`
+    goes around the page cache.
 
     Raises
     ------
@@ -146,13 +148,14 @@ def read_array(
     )
     for number in range(first, last):
         position = (number - first) * entry.chunk
-        _read_chunk(folder, name, entry, number, out[position : position + entry.chunk])
+        _read_chunk(folder, name, entry, number, out[position : position + entry.chunk], once)
     return out[start - first * entry.chunk : stop - first * entry.chunk]
 
 
-def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray) -> None:
+def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray, once: bool) -> None:
+    read = folder.read_once if once else folder.read
     try:
-        decode(folder.read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, out)
+        decode(read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, out)
     except FileNotFoundError:
         problem = "it is missing"
     except DamagedStore as error:

@@ -73,7 +73,7 @@ def encode(values: np.ndarray, codec: str) -> tuple[bytes, int]:
     return body + crc.to_bytes(CRC_BYTES, "little"), crc
 
 
-def decode(data: bytes, crc: int, codec: str, out: np.ndarray) -> None:
+def decode(data: bytes | memoryview, crc: int, codec: str, out: np.ndarray) -> None:
     """Check a chunk's bytes against the manifest's `crc` and decode them into `out` (contiguous).
 
     Raises

@@ -57,6 +57,14 @@ class Folder:
         with self._remote():
             return self._fs.cat_file(f"{self._root}/{key}")
 
+    def read_once(self, key: str) -> bytes | memoryview:
+        """`read`, of a file that will not be read again soon: around the page cache, into work space of this thread."""
+        if not self.is_local:
+            return self.read(key)
+        path = self.path / key
+        data = read_file(path, 0, path.stat().st_size, lambda nbytes: work_space("file read once", nbytes, np.uint8))
+        return memoryview(data)  # type: ignore[arg-type]
+
     def write(self, key: str, data: bytes) -> None:
         """Write a file, whole or not at all."""
         if not self.is_local:

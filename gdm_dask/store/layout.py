@@ -183,9 +183,13 @@ def write_block(folder: Folder, number: int, block: Block, codec: str, names: li
 
 
 def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, buffers: Buffers | None = None) -> Block:
-    """Read and check a whole block, into `buffers` where they are given."""
+    """Read and check a whole block, into `buffers` where they are given.
+
+    Without them it has memory of its own, to be kept there: a copy in the page cache would be of no use.
+    """
+    once = buffers is None
     found = {
-        name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name], buffers=buffers)
+        name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name], buffers=buffers, once=once)
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }
