@@ -52,3 +52,16 @@ def test_it_is_that_of_scikit_learn() -> None:
     columns = StandardScaler().fit_transform(X)
     svm = LinearSVC(C=REFIT_C, dual=False, tol=1e-10, intercept_scaling=1e3).fit(columns, y)
     np.testing.assert_allclose(X @ coef + intercept, svm.decision_function(columns), atol=1e-5)
+
+
+@pytest.mark.parametrize("density", [0.05, 1.0])
+def test_very_many_features_are_left_to_an_iterative_solver(monkeypatch: pytest.MonkeyPatch, density: float) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(2.0, 1.0, size=(600, 10)) * (rng.random((600, 10)) < density)
+    y = np.where(X[:, 0] - X[:, 1] + 0.5 * rng.normal(size=600) > 0, 1.0, -1.0)
+    rows = as_rows(sp.csr_array(X) if density < 1 else X)
+    coef, intercept = refit(rows, y)
+    monkeypatch.setattr("gdm_dask.refit.MAX_DIRECT", 9)
+    other, other_intercept = refit(rows, y)
+    assert not np.array_equal(coef, other)
+    np.testing.assert_allclose(X @ other + other_intercept, X @ coef + intercept, atol=0.02)
