@@ -90,4 +90,4 @@ def _transfer(file: io.FileIO, move: Callable[[memoryview], int | None], data: n
 
 
 def _is_direct(file: io.FileIO) -> bool:
-    return bool(fcntl.fcntl(file, fcntl.F_GETFL) & _DIRECT)
+    return fcntl is not None and bool(fcntl.fcntl(file, fcntl.F_GETFL) & _DIRECT)

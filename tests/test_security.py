@@ -213,7 +213,7 @@ def test_members_of_an_archive_cannot_leave_it(expected, tmp_path: Path) -> None
     buffer = io.BytesIO(data)
     with zipfile.ZipFile(buffer, "a") as archive:
         archive.writestr("../escaped.npy", b"x")
-        archive.writestr("/tmp/escaped.npy", b"x")
+        archive.writestr(str(tmp_path.absolute() / "escaped.npy"), b"x")
     (tmp_path / "run" / "model.npz").write_bytes(buffer.getvalue())
     document = json.loads((expected / "model.json").read_bytes())
     document["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
@@ -221,7 +221,6 @@ def test_members_of_an_archive_cannot_leave_it(expected, tmp_path: Path) -> None
     with suppress(BadInput):
         GroupDiscoveryMachine.load(tmp_path / "run")
     assert not list(tmp_path.rglob("escaped*"))
-    assert not Path("/tmp/escaped.npy").exists()
 
 
 def test_names_in_a_manifest_cannot_leave_the_store(store, tmp_path: Path) -> None:
