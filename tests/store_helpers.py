@@ -97,7 +97,10 @@ class CommandForks:
             assert line, "the mother of the forks has died"
         return int(line)
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self._mother.communicate()
 
 

@@ -66,7 +66,7 @@ def is_running(process):
     try:
         with open(f"/proc/{process}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -99,15 +99,14 @@ def ingest_with_kills(forks, chance, source, store):
 
 def test_killed_at_random_moments(tmp_path, source):
     gdm_dask.ingest(source, tmp_path / "whole", **OPTIONS)
-    forks, chance = CommandForks(), random.Random(0)
-    n_kills = 0
-    while n_kills < 25:
-        n_kills += ingest_with_kills(forks, chance, source, tmp_path / "s")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole", "x.svm"]
-        assert files_below(tmp_path / "s") == files_below(tmp_path / "whole")
-        assert_store_equals(gdm_dask.open_store(tmp_path / "s"), MATRIX, LABELS)
-        shutil.rmtree(tmp_path / "s")
-    forks.close()
+    n_kills, chance = 0, random.Random(0)
+    with CommandForks() as forks:
+        while n_kills < 25:
+            n_kills += ingest_with_kills(forks, chance, source, tmp_path / "s")
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole", "x.svm"]
+            assert files_below(tmp_path / "s") == files_below(tmp_path / "whole")
+            assert_store_equals(gdm_dask.open_store(tmp_path / "s"), MATRIX, LABELS)
+            shutil.rmtree(tmp_path / "s")
 
 
 def interrupted(source, store, stop_at, monkeypatch, **options):
