@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dask
@@ -30,6 +32,19 @@ MAX_DEATHS = 5
 
 #: Dask's own functions: a scheduler's name would make it import distributed, half a second and 50 MB.
 _GET = {"synchronous": dask.local.get_sync, "threads": dask.threaded.get, "processes": dask.multiprocessing.get}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Items that are done one after another, and the worker that does them, or "any"."""
+
+    slot: str
+    positions: list[int]
+
+
+def call_all(function: Callable[..., Any], items: list[Any], *arguments: Any) -> list[Any]:
+    """What a task does."""
+    return [function(item, *arguments) for item in items]
 
 
 class LocalBackend:
@@ -63,7 +78,7 @@ class LocalBackend:
         on_done: Callable[[Any], None] | None,
     ) -> list[Any]:
         """Apply `function` to all items; place p is worker p modulo the number of workers."""
-        slots = ["any"] * len(items) if places is None else [str(place % self.n_workers) for place in places]
+        batches = self._batches(len(items), places)
         results: dict[int, Any] = {}
 
         def finished(position: int, result: Any) -> None:
@@ -76,7 +91,7 @@ class LocalBackend:
             arguments = common if shared is None else shared.values
             while len(results) < len(items):
                 done_before = len(results)
-                left = {position: slots[position] for position in range(len(items)) if position not in results}
+                left = [batch for batch in batches if batch.positions[0] not in results]
                 try:
                     self._compute(function, items, left, arguments, finished)
                 except BrokenProcessPool as error:
@@ -84,32 +99,48 @@ class LocalBackend:
                     self._recover(deaths, error)
         return [results[position] for position in range(len(items))]
 
+    def _batches(self, n_items: int, places: Sequence[int] | None) -> list[Batch]:
+        """Single items, but all of a process as one where it has to do them: a message takes a millisecond."""
+        if places is None:
+            return [Batch("any", [position]) for position in range(n_items)]
+        slots = [str(place % self.n_workers) for place in places]
+        if self.name != "processes":
+            return [Batch(slot, [position]) for position, slot in enumerate(slots)]
+        return [
+            Batch(slot, [position for position in range(n_items) if slots[position] == slot])
+            for slot in dict.fromkeys(slots)
+        ]
+
     def _compute(
         self,
         function: Callable[..., Any],
         items: Sequence[Any],
-        slots: dict[int, str],
+        batches: list[Batch],
         arguments: tuple,
         finished: Callable[[int, Any], None],
     ) -> None:
-        """Run the tasks at the positions `slots` as one Dask graph."""
+        """Run batches as one Dask graph."""
         tag = uuid.uuid4().hex[:8]
-        keys = {f"gdm-{tag}-{position}@{slot}": position for position, slot in slots.items()}
+        keys = {f"gdm-{tag}-{batch.positions[0]}@{batch.slot}": batch for batch in batches}
         waiting = dict(keys)
 
-        def posttask(key: Any, result: Any, *_: Any) -> None:
+        def posttask(key: Any, results: Any, *_: Any) -> None:
             if key in waiting:
-                finished(waiting.pop(key), result)
+                for position, result in zip(waiting.pop(key).positions, results, strict=True):
+                    finished(position, result)
 
-        call = dask.delayed(function, pure=False, traverse=False)
-        tasks = [call(items[position], *arguments, dask_key_name=key) for key, position in keys.items()]
+        call = dask.delayed(partial(call_all, function), pure=False, traverse=False)
+        tasks = [
+            call([items[position] for position in batch.positions], *arguments, dask_key_name=key)
+            for key, batch in keys.items()
+        ]
         options: dict[str, Any] = {"scheduler": _GET[self.name], "optimize_graph": False}
         if self._pool is not None:
             options |= {"pool": self._pool, "num_workers": self.n_workers, "chunksize": 1}
         with Callback(posttask=posttask):
             computed = dask.compute(*tasks, **options)
-        for key, result in zip(keys, computed, strict=True):  # Dask loses callbacks where threads compute side by side
-            posttask(key, result)
+        for key, results in zip(keys, computed, strict=True):  # Dask loses callbacks where threads compute side by side
+            posttask(key, results)
 
     def _recover(self, deaths: int, error: BrokenProcessPool) -> None:
         assert isinstance(self._pool, PlacedPool)

@@ -22,6 +22,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
 import gdm_dask
+from gdm_dask.engine.local import call_all
 from gdm_dask.engine.members import Members
 from gdm_dask.engine.placement import Homes
 from gdm_dask.engine.sharing import array_bytes
@@ -264,4 +265,4 @@ def checked_calls(version: str, function: Callable[..., Any], items: list[Any], 
             f"worker {distributed.get_worker().address} has gdm_dask {gdm_dask.__version__}, the driver has {version}. "
             "Install the same version on both sides."
         )
-    return [function(item, *arguments) for item in items]
+    return call_all(function, items, *arguments)
