@@ -4,7 +4,7 @@ A run is a folder of bare arrays that appears under its name only when it is who
 
     features   (u,) uint32   the distinct features, increasing      (sparse)
     pointers   (u + 1,)      where the nonzeros of each begin       (sparse)
-    samples    (k,) uint32   their samples                          (sparse)
+    samples    (k,) uint16 or uint32, their samples                 (sparse)
     values     (k,), or left out where all are 1; dense: (features, samples)
     labels     (samples,)    where the source carries labels
     run.json   counts; type, shape and checksum of the arrays

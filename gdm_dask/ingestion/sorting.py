@@ -16,7 +16,7 @@ DIGIT_BITS = 11
 #: Buckets up to this length are sorted by insertion: clearing the counters would take longer.
 SHORT = np.uint64(64)
 
-_0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
+_0, _1 = np.uint64(0), np.uint64(1)
 
 
 def sort_by_feature(
@@ -25,7 +25,8 @@ def sort_by_feature(
     """Sort nonzeros by feature; those of one feature keep their order.
 
     A radix sort: one pass deals the nonzeros into buckets by the highest digit of the feature, then each bucket is
-    sorted by the digits below while the caches hold it. The cost hardly depends on how many features there are.
+    sorted by the digits below while the caches hold it. The cost hardly depends on how many features there are. What is
+    moved is a key, the feature's digits below and the sample, in as few bytes as they need.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def sort_by_feature(
     pointers : ndarray of shape (u + 1,), uint32
         Where the nonzeros of each begin, and the end.
     samples, values : ndarray of shape (k,)
-        Sorted. All four are work space of this thread, good until its next call.
+        Sorted; the samples in the narrowest type. All four are work space of this thread, good until its next call.
 
     Examples
     --------
@@ -49,64 +50,72 @@ def sort_by_feature(
     [[2, 7], [0, 1, 3], [1, 0, 2], [2.0, 1.0, 3.0]]
     """
     length = len(features)
-    largest = int(features.max(initial=0))
+    largest, last_sample = int(features.max(initial=0)), int(samples.max(initial=0))
     low_bits = max(1, largest.bit_length() - TOP_BITS)
     n_passes = -(-low_bits // DIGIT_BITS)
     width = -(-low_bits // n_passes)
+    low_bits, sample_bits = n_passes * width, last_sample.bit_length()
+    key_type = np.uint32 if low_bits + sample_bits <= 32 else np.uint64
     payload = np.zeros(0, np.uint8) if values is None else values
     n_pairs = 1 if n_passes == 1 else 2
-    keys, other_keys = (work_space(f"keys {k}", length if k < n_pairs else 0, np.uint64) for k in (0, 1))
+    keys, other_keys = (work_space(f"keys {k}", length if k < n_pairs else 0, key_type) for k in (0, 1))
     moved, other_moved, out_values = (
         work_space(f"values {k}", len(payload) if k in (0, 2) or n_pairs == 2 else 0, payload.dtype) for k in (0, 1, 2)
     )
-    ends = np.zeros((largest >> n_passes * width) + 2, np.uint64)
-    _deal(features, samples, payload, n_passes * width, ends, keys, moved)
+    ends = np.zeros((largest >> low_bits) + 2, np.uint64)
+    _deal(features, samples, payload, np.uint64(low_bits), np.uint64(sample_bits), ends, keys, moved)
     unique = work_space("features", length, np.uint32)
     pointers = work_space("pointers", length + 1, np.uint32)
-    out_samples = work_space("samples", length, np.uint32)
+    out_samples = work_space("samples", length, np.uint16 if sample_bits <= 16 else np.uint32)
     n_unique = _sort_buckets(
-        ends[:-1], keys, moved, other_keys, other_moved, n_passes, width, unique, pointers, out_samples, out_values
-    )
+        ends[:-1], keys, moved, other_keys, other_moved, n_passes, width, np.uint64(sample_bits), unique, pointers,
+        out_samples, out_values,
+    )  # fmt: skip
     return unique[:n_unique], pointers[: n_unique + 1], out_samples, None if values is None else out_values
 
 
 @njit(cache=True, nogil=True)
-def _deal(features, samples, values, shift, ends, out_keys, out_values):
-    """Make keys, feature above and sample below, in buckets of equal ``feature >> shift``; sets the buckets' ends."""
-    low = np.uint32(shift)
+def _deal(features, samples, values, low_bits, sample_bits, ends, out_keys, out_values):
+    """Make keys, the rest of the feature above the sample, in buckets of equal ``feature >> low_bits``; sets `ends`."""
+    low = np.uint32(low_bits)
+    rest = (_1 << low_bits) - _1
     for feature in features:
         ends[np.uint64(feature >> low) + _1] += _1
     for bucket in range(len(ends) - 1):
         ends[bucket + 1] += ends[bucket]
     has_values = len(values) > 0
     for position in range(np.uint64(len(features))):
-        feature = features[position]
-        bucket = np.uint64(feature >> low)
+        feature = np.uint64(features[position])
+        bucket = feature >> low_bits
         place = ends[bucket]
         ends[bucket] = place + _1
-        out_keys[place] = np.uint64(feature) << _32 | np.uint64(samples[position])
+        out_keys[place] = (feature & rest) << sample_bits | np.uint64(samples[position])
         if has_values:
             out_values[place] = values[position]
 
 
 @njit(cache=True, nogil=True)
 def _sort_buckets(
-    ends, keys, values, other_keys, other_values, n_passes, width, unique, pointers, out_samples, out_values
-):
+    ends, keys, values, other_keys, other_values, n_passes, width, sample_bits, unique, pointers, out_samples,
+    out_values,
+):  # fmt: skip
     """Sort each bucket by feature and take its keys apart; returns how many distinct features there are."""
-    counts = np.empty(1 << width, np.uint64)
-    n_unique = begin = _0
+    counts = np.empty(1 << width, np.uint32)
+    n_unique = begin = first = _0
     for end in ends:
         if end - begin <= SHORT:
-            _insertion_sort(keys, values, begin, end)
-            n_unique = _split(keys, values, begin, end, unique, pointers, n_unique, out_samples, out_values)
+            _insertion_sort(keys, values, begin, end, sample_bits)
+            n_unique = _split(
+                keys, values, begin, end, first, sample_bits, unique, pointers, n_unique, out_samples, out_values
+            )
         elif n_passes == 1:
             n_unique = _count_sort(
-                keys, values, begin, end, counts, unique, pointers, n_unique, out_samples, out_values
+                keys, values, begin, end, first, sample_bits, counts, unique, pointers, n_unique, out_samples,
+                out_values,
             )  # fmt: skip
         else:
             for number in range(n_passes):
-                low = np.uint64(32 + number * width)
+                low = sample_bits + np.uint64(number * width)
                 if number % 2:
                     _radix_pass(other_keys, other_values, begin, end, low, counts, keys, values)
                 else:
@@ -115,20 +124,25 @@ def _sort_buckets(
                 keys[begin:end] = other_keys[begin:end]
                 if len(values):
                     values[begin:end] = other_values[begin:end]
-            n_unique = _split(keys, values, begin, end, unique, pointers, n_unique, out_samples, out_values)
+            n_unique = _split(
+                keys, values, begin, end, first, sample_bits, unique, pointers, n_unique, out_samples, out_values
+            )
         begin = end
+        first += _1 << np.uint64(n_passes * width)
     pointers[n_unique] = len(keys)
     return n_unique
 
 
 @njit(cache=True, nogil=True)
-def _count_sort(keys, values, begin, end, counts, unique, pointers, n_unique, out_samples, out_values):
+def _count_sort(
+    keys, values, begin, end, first, sample_bits, counts, unique, pointers, n_unique, out_samples, out_values
+):
     """Sort a bucket whose features differ in one digit only: each goes straight to its place."""
-    mask = np.uint64(len(counts) - 1)
-    counts[:] = _0
+    sample = (_1 << sample_bits) - _1
+    counts[:] = 0
     for position in range(begin, end):
-        counts[keys[position] >> _32 & mask] += _1
-    place, first = begin, keys[begin] >> _32 & ~mask
+        counts[np.uint64(keys[position]) >> sample_bits] += np.uint32(1)
+    place = begin
     for digit in range(np.uint64(len(counts))):
         count = counts[digit]
         if count:
@@ -136,14 +150,14 @@ def _count_sort(keys, values, begin, end, counts, unique, pointers, n_unique, ou
             pointers[n_unique] = place
             n_unique += _1
             counts[digit] = place
-            place += count
+            place += np.uint64(count)
     has_values = len(values) > 0
     for position in range(begin, end):
-        key = keys[position]
-        digit = key >> _32 & mask
-        place = counts[digit]
+        key = np.uint64(keys[position])
+        digit = key >> sample_bits
+        place = np.uint64(counts[digit])
         counts[digit] = place + _1
-        out_samples[place] = np.uint32(key)
+        out_samples[place] = key & sample
         if has_values:
             out_values[place] = values[position]
     return n_unique
@@ -153,32 +167,32 @@ def _count_sort(keys, values, begin, end, counts, unique, pointers, n_unique, ou
 def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
     """Sort a bucket by the digit of the keys that begins at bit `low`; equal digits keep their order."""
     mask = np.uint64(len(counts) - 1)
-    counts[:] = _0
+    counts[:] = 0
     for position in range(begin, end):
-        counts[keys[position] >> low & mask] += _1
+        counts[np.uint64(keys[position]) >> low & mask] += np.uint32(1)
     place = begin
     for digit in range(len(counts)):
         count = counts[digit]
         counts[digit] = place
-        place += count
+        place += np.uint64(count)
     has_values = len(values) > 0
     for position in range(begin, end):
-        key = keys[position]
-        digit = key >> low & mask
-        place = counts[digit]
+        digit = np.uint64(keys[position]) >> low & mask
+        place = np.uint64(counts[digit])
         counts[digit] = place + _1
-        out_keys[place] = key
+        out_keys[place] = keys[position]
         if has_values:
             out_values[place] = values[position]
 
 
 @njit(cache=True, nogil=True)
-def _insertion_sort(keys, values, begin, end):
+def _insertion_sort(keys, values, begin, end, sample_bits):
     has_values = len(values) > 0
     for position in range(begin + _1, end):
         key = keys[position]
+        feature = np.uint64(key) >> sample_bits
         place = position
-        while place > begin and keys[place - _1] >> _32 > key >> _32:
+        while place > begin and np.uint64(keys[place - _1]) >> sample_bits > feature:
             keys[place] = keys[place - _1]
             place -= _1
         keys[place] = key
@@ -190,16 +204,18 @@ def _insertion_sort(keys, values, begin, end):
 
 
 @njit(cache=True, nogil=True)
-def _split(keys, values, begin, end, unique, pointers, n_unique, out_samples, out_values):
+def _split(keys, values, begin, end, first, sample_bits, unique, pointers, n_unique, out_samples, out_values):
     """Take the sorted keys of a bucket apart; returns how many distinct features there are so far."""
+    sample = (_1 << sample_bits) - _1
     has_values = len(values) > 0
     for position in range(begin, end):
-        feature = keys[position] >> _32
-        if position == begin or feature != keys[position - _1] >> _32:
-            unique[n_unique] = feature
+        key = np.uint64(keys[position])
+        feature = key >> sample_bits
+        if position == begin or feature != np.uint64(keys[position - _1]) >> sample_bits:
+            unique[n_unique] = first | feature
             pointers[n_unique] = position
             n_unique += _1
-        out_samples[position] = np.uint32(keys[position])
+        out_samples[position] = key & sample
         if has_values:
             out_values[position] = values[position]
     return n_unique
