@@ -130,7 +130,9 @@ def job_status(client: distributed.Client, job: str) -> dict[str, Any]:
 
 def cancel_job(client: distributed.Client, job: str) -> None:
     """Ask a job to stop after its present cut; its checkpoint stays."""
-    _future(client, job)
+    state = job_status(client, job)["state"]
+    if state not in ("waiting", "running"):
+        raise BadInput(f"{job} is {state}: there is nothing to cancel")
     distributed.Event(f"{job}-cancel", client=client).set()
 
 

@@ -99,6 +99,9 @@ def test_a_cancelled_job_keeps_its_state(store, expected, cluster, client, tmp_p
     wait_for_job(client, again)
     same_model(tmp_path / "run", expected)
     assert list_jobs(client).count(again) == 1
+    for ended, state in ((job, "cancelled"), (again, "finished")):
+        with pytest.raises(BadInput, match=f"{ended} is {state}: there is nothing to cancel"):
+            cancel_job(client, ended)
 
 
 def driver_of(cluster: Cluster, client: distributed.Client, job: str) -> Started:
