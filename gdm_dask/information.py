@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.errors import BadInput
 
 #: Pairs of states with a counter each; where there are more, as of continuous values, the pairs that occur are sorted.
@@ -155,7 +155,7 @@ def _entropy(counts: np.ndarray) -> float:
     return float(max(0.0, -(shares * np.log2(shares)).sum()))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _joint_entropies(codes, n_states, other, n_other):  # type: ignore[no-untyped-def]
     """H(column, other) for every row of codes."""
     m, n = codes.shape

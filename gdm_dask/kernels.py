@@ -8,7 +8,8 @@ float64 whatever the values are. ``values is None`` means that all nonzeros are 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from gdm_dask.compiled import compiled
 
 #: Lanes of a dense sum: independent partial sums, so many that the compiler turns them into vector instructions.
 LANES = 64
@@ -21,7 +22,7 @@ CANCELLATION = 1e5
 CHECKED_FROM = 64
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_scores(indptr, indices, values, means, norms, vectors, sums, out):  # type: ignore[no-untyped-def]
     """Scores of sparse rows: ``out[v, j] = (f_j . a_v - mean_j sum(a_v)) / norm_j``, 0 where the norm is 0.
 
@@ -53,7 +54,7 @@ def sparse_scores(indptr, indices, values, means, norms, vectors, sums, out):  #
             out[v, row] = (even + odd - means[row] * sums[v]) / norms[row]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def dense_scores(values, means, norms, vectors, out):  # type: ignore[no-untyped-def]
     """Scores of dense rows, from centred values."""
     for row in range(len(norms)):
@@ -63,7 +64,7 @@ def dense_scores(values, means, norms, vectors, out):  # type: ignore[no-untyped
                 out[v, row] = _dense_dot(values[row], means[row], vectors[v], 0.0) / norms[row]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _dense_dot(left, left_mean, right, right_mean):  # type: ignore[no-untyped-def]
     """(left - left_mean) . (right - right_mean), in a fixed order of summation."""
     lanes = np.zeros(LANES)
@@ -80,7 +81,7 @@ def _dense_dot(left, left_mean, right, right_mean):  # type: ignore[no-untyped-d
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _centred_dot(a_indices, a_values, a_mean, b_indices, b_values, b_mean, n_samples):  # type: ignore[no-untyped-def]
     """(a - a_mean) . (b - b_mean) of two sparse rows without cancellation: walks over both."""
     i = j = 0
@@ -101,7 +102,7 @@ def _centred_dot(a_indices, a_values, a_mean, b_indices, b_values, b_mean, n_sam
     return total + outside * (a_mean * b_mean)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_correlations(  # type: ignore[no-untyped-def]
     indptr, indices, values, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, n_samples, workspace, out
 ):
@@ -140,7 +141,7 @@ def sparse_correlations(  # type: ignore[no-untyped-def]
             workspace[o_indices[position]] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def dense_correlations(values, means, norms, o_values, o_means, o_norms, out):  # type: ignore[no-untyped-def]
     """Correlations of dense rows with other dense rows, from centred values."""
     for j in range(len(norms)):
@@ -151,7 +152,7 @@ def dense_correlations(values, means, norms, o_values, o_means, o_norms, out):  
                 out[j, k] = _dense_dot(values[j], means[j], o_values[k], o_means[k]) / scale
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_up_to(increasing, bound):  # type: ignore[no-untyped-def]
     """How many entries of an increasing array are at most `bound`."""
     low, high = 0, len(increasing)
@@ -164,7 +165,7 @@ def _count_up_to(increasing, bound):  # type: ignore[no-untyped-def]
     return low
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _none_can_reach(sums, n_near, rest, s_rests, mean, norm, s_means, s_norms, n_samples, limit):  # type: ignore[no-untyped-def]
     """Whether no support can reach the limit: `sums` so far, and `rest`, the length of the row from here on."""
     for k in range(n_near):
@@ -177,7 +178,7 @@ def _none_can_reach(sums, n_near, rest, s_rests, mean, norm, s_means, s_norms, n
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_groups(  # type: ignore[no-untyped-def]
     indptr, indices, values, means, norms, least, checks, s_rests,
     s_indptr, s_indices, s_values, s_means, s_norms, at_indptr, at_support, at_value, n_samples, limit,

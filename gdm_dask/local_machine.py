@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.master_gram import BLOCK
 from gdm_dask.master_rows import Rows
 from gdm_dask.store.block import Block
@@ -120,7 +120,7 @@ class LocalMachine:
         return False
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _squared_slack(projected, y, b):  # type: ignore[no-untyped-def]
     """Sum of the squares of ``(1 - y (projected + b))_+``, block by block, so that no digit is lost to its length."""
     total = 0.0
@@ -133,7 +133,7 @@ def _squared_slack(projected, y, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _find_active(projected, y, b, active, change):  # type: ignore[no-untyped-def]
     """Update the samples inside the margin and write how they changed; return how many did."""
     n_changed = 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
+
+from gdm_dask.compiled import compiled
 
 BLOCK = 1024
 """Samples of dense rows that are taken at a time, so that they stay in the second cache."""
@@ -98,7 +99,7 @@ class Moments:
         return gram, self.signed * scales - self.labels * shifts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _gram_sparse(indptr, positions, values, begin, end, change, y, gram, sums, signed):  # type: ignore[no-untyped-def]
     count, labels = 0, 0.0
     for i in range(begin, end):
@@ -115,7 +116,7 @@ def _gram_sparse(indptr, positions, values, begin, end, change, y, gram, sums, s
     return count, labels
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _gather(dense, n_rows, samples):  # type: ignore[no-untyped-def]
     block = np.empty((n_rows, samples.size))
     for j in range(n_rows):
@@ -124,7 +125,7 @@ def _gather(dense, n_rows, samples):  # type: ignore[no-untyped-def]
     return block
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _gram_across(indptr, positions, values, samples, sign, block, cross):  # type: ignore[no-untyped-def]
     for j in range(block.shape[0]):
         row = cross[j]

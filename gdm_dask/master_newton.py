@@ -16,8 +16,8 @@ the samples out of the problem (see `master_model`), so that they are passed ove
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.master_model import Model, solve_model
 from gdm_dask.master_rows import Rows
 from gdm_dask.simplex import fill_alpha, find_gamma
@@ -225,7 +225,7 @@ def sum_of_norms(w: np.ndarray, mu: np.ndarray, members: np.ndarray) -> float:
     return float(mu @ np.sqrt(ratios**2 @ members))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _compare(alpha: np.ndarray, active: np.ndarray, change: np.ndarray) -> tuple[int, int]:
     """Update the mask of the active samples and write how it changed; return both counts."""
     n_active, n_changed = 0, 0

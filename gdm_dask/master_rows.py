@@ -22,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
+from gdm_dask.compiled import compiled
 from gdm_dask.master_gram import BLOCK, BySample, Moments
 
 DENSE_FROM = 0.25
@@ -283,7 +283,7 @@ def _value_type(*types: np.dtype) -> np.dtype:
 # The kernels. Unsigned positions spare them the check for negative ones, which costs half of their speed.
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _spread(indptr, positions, values, added, new_positions, new_values, first):  # type: ignore[no-untyped-def]
     """Move every sample's entries to their new place, last sample first, and put the new ones behind them."""
     for i in range(indptr.size - 2, -1, -1):
@@ -298,7 +298,7 @@ def _spread(indptr, positions, values, added, new_positions, new_values, first):
                 values[indptr[i + 1] + q] = new_values[q]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _project_sparse(indptr, positions, values, begin, end, weights, offset, out):  # type: ignore[no-untyped-def]
     for i in range(begin, end):
         total = -offset
@@ -310,7 +310,7 @@ def _project_sparse(indptr, positions, values, begin, end, weights, offset, out)
         out[i] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _score_sparse(indptr, positions, values, begin, end, a, sums):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(begin, end):

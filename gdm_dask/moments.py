@@ -9,7 +9,8 @@ dense, so the values stay raw and these two numbers are stored beside them.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from gdm_dask.compiled import compiled
 
 #: A feature whose deviation is below this part of its mean is constant up to rounding; its norm is set to 0.
 CONSTANT = 4e-13
@@ -47,7 +48,7 @@ def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return _dense_moments(np.ascontiguousarray(rows))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _scale(low, high):
     """A power of two by which values of a row are divided, so that their squares neither overflow nor vanish."""
     largest = max(high, -low)
@@ -56,7 +57,7 @@ def _scale(low, high):
     return np.ldexp(1.0, min(max(int(np.floor(np.log2(largest))), -1000), 1000))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _finish(mean, deviations, squares, n_samples, scale):
     """Second-pass correction: `mean` was off by the mean of the deviations from it."""
     shift = deviations / n_samples
@@ -67,7 +68,7 @@ def _finish(mean, deviations, squares, n_samples, scale):
     return mean * scale, norm * scale
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sparse_moments(indptr, values, n_samples):
     n_rows = len(indptr) - 1
     means = np.zeros(n_rows)
@@ -98,7 +99,7 @@ def _sparse_moments(indptr, values, n_samples):
     return means, norms
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _dense_moments(rows):
     n_rows, n_samples = rows.shape
     means = np.zeros(n_rows)

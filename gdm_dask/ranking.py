@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+
+from gdm_dask.compiled import compiled
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def _guess(scores: np.ndarray, k: int) -> tuple[float, int]:
     return float(np.partition(sample, len(sample) - rank)[len(sample) - rank]), rank * stride
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _collect(scores, size, positions):  # type: ignore[no-untyped-def]
     """Positions of the nonzero scores that reach `size`; how many there are, and how many scores are nonzero."""
     n_found = n_nonzero = 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gdm_dask.compiled import compiled
+
 RIDGE = 1e-12
 """Part of the mean curvature that is added to every direction."""
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find_gamma(margins: np.ndarray, C: float, gamma: float) -> float:
     """Return the gamma at which alpha = C (gamma - m)_+ sums to one.
 
@@ -87,7 +89,7 @@ def fill_alpha(margins: np.ndarray, gamma: float, alpha: np.ndarray) -> tuple[fl
     return squared, along
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def minimise_on_simplex(hessian: np.ndarray, linear: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Minimise 1/2 x' H x - b' x over x >= 0, sum x = 1.
 
@@ -140,7 +142,7 @@ def minimise_on_simplex(hessian: np.ndarray, linear: np.ndarray, start: np.ndarr
     return x / x.sum()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _minimise_freely(hessian: np.ndarray, linear: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, float]:
     """Minimise over the entries `at` under sum x = 1 alone; return them and the multiplier of the sum."""
     system = np.empty((at.size, at.size))
@@ -154,7 +156,7 @@ def _minimise_freely(hessian: np.ndarray, linear: np.ndarray, at: np.ndarray) ->
     return solved[:, 0] - multiplier * solved[:, 1], multiplier
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _move_until_zero(x: np.ndarray, free: np.ndarray, at: np.ndarray, target: np.ndarray) -> None:
     """Move the free entries of `x` towards `target`; those that reach zero first are no longer free."""
     step = 1.0

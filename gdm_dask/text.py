@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.errors import BadInput
 
 MAX_N = 8
@@ -80,7 +80,7 @@ def ngram_names(codes: np.ndarray, n: int) -> list[str]:
     return names
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count(text, bounds, n):  # type: ignore[no-untyped-def]
     """Distinct codes of each document, increasing, their counts, and where each document's begin."""
     total = 0

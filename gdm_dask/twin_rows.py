@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gdm_dask.compiled import compiled
+
 #: How often a member of a planted group is there when the group is.
 MEMBER = 0.97
 #: Decimals of the values of rows of unit length; text and stores hold the same numbers.
@@ -19,7 +21,7 @@ def _mix(state):  # type: ignore[no-untyped-def]
     return state ^ (state >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _stream(seed, number, purpose):  # type: ignore[no-untyped-def]
     """First state of the random numbers of a row for one purpose."""
     state = _mix(np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(purpose))
@@ -33,7 +35,7 @@ def _uniform(state, k):  # type: ignore[no-untyped-def]
     return (np.float64(bits >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def row_lengths(seed, numbers, mean, spread):  # type: ignore[no-untyped-def]
     """Features to draw for each row: log-normal around `mean`."""
     out = np.empty(len(numbers), np.int64)
@@ -44,7 +46,7 @@ def row_lengths(seed, numbers, mean, spread):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _rank(u, n, exponent):  # type: ignore[no-untyped-def]
     """A rank in [0, n) whose frequency falls as a power of it."""
     if abs(exponent - 1.0) < 1e-9:
@@ -54,7 +56,7 @@ def _rank(u, n, exponent):  # type: ignore[no-untyped-def]
     return min(np.int64(rank) - 1, n - 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _coprime_step(n):  # type: ignore[no-untyped-def]
     """A step that visits all numbers below n, far from regular."""
     step = np.int64(n * 0.6180339887498949) | 1
@@ -67,7 +69,7 @@ def _coprime_step(n):  # type: ignore[no-untyped-def]
         step += 2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def feature_of(ranks, n_features):  # type: ignore[no-untyped-def]
     """Features of ranks: scattered, so that frequent ones do not stand together."""
     step = np.uint64(_coprime_step(n_features))
@@ -77,7 +79,7 @@ def feature_of(ranks, n_features):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fill_rows(  # type: ignore[no-untyped-def]
     seed, numbers, lengths, n_samples, n_features, n_single, exponent, unit_rows, positive, groups, rates, features,
     values, indptr, labels,
@@ -116,7 +118,7 @@ def fill_rows(  # type: ignore[no-untyped-def]
         indptr[i + 1] = place
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _write_row(drawn, unit_rows, features, values, place):  # type: ignore[no-untyped-def]
     """Distinct features of a sorted row with their counts (or 1); returns the place behind it."""
     start = place
@@ -139,7 +141,7 @@ def _write_row(drawn, unit_rows, features, values, place):  # type: ignore[no-un
     return place
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def format_rows(labels, indptr, features, values, out):  # type: ignore[no-untyped-def]
     """Write rows as svmlight text (features from 1) into `out`; returns the bytes used."""
     place = 0
@@ -157,7 +159,7 @@ def format_rows(labels, indptr, features, values, out):  # type: ignore[no-untyp
     return place
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _write_number(number, out, place):  # type: ignore[no-untyped-def]
     n_digits = 1
     bound = 10
@@ -170,7 +172,7 @@ def _write_number(number, out, place):  # type: ignore[no-untyped-def]
     return place + n_digits
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _write_value(value, out, place):  # type: ignore[no-untyped-def]
     """A value that is a multiple of 1 / SCALE, without trailing zeros."""
     whole = np.int64(value * SCALE + 0.5)

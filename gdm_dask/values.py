@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.errors import BadInput
 
 #: From narrow to wide; each holds all values of those before it. "one" needs no stored values at all.
@@ -82,7 +82,7 @@ def as_floats(values: np.ndarray) -> np.ndarray:
     return floats
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _narrowest(values):  # type: ignore[no-untyped-def]
     level = 0
     for value in values:

@@ -66,3 +66,17 @@ def test_the_usual_places_are_left_to_numba(monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     kernel_cache.ensure_kernel_cache()
     assert "NUMBA_CACHE_DIR" not in os.environ
+
+
+def test_who_waits_for_kernels_is_told_once_and_only_then(tmp_path):
+    code = (
+        "import logging, sys; logging.basicConfig(level='INFO', format='%(message)s', stream=sys.stdout); "
+        "import numpy as np; from gdm_dask.simplex import fill_alpha; "
+        "fill_alpha(np.ones(2), 3.0, np.zeros(2)); fill_alpha(np.ones(2, np.float32), 3.0, np.zeros(2))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    said = [
+        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert said == ["compiling kernels: up to half a minute, once on this machine for each kind of data\n", ""]

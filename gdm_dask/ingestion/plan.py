@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.resources import format_bytes
 
@@ -152,7 +152,7 @@ def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list
     return [*(int(start) for start in starts), len(counts)]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _cut_blocks(counts, nonzero_bytes, block_bytes):  # type: ignore[no-untyped-def]
     starts = [0]
     size = 0

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.work_space import work_space
 
 #: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
@@ -74,7 +74,7 @@ def sort_by_feature(
     return unique[:n_unique], pointers[: n_unique + 1], out_samples, None if values is None else out_values
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _deal(features, samples, values, low_bits, sample_bits, ends, out_keys, out_values):
     """Make keys, the rest of the feature above the sample, in buckets of equal ``feature >> low_bits``; sets `ends`."""
     low = np.uint32(low_bits)
@@ -94,7 +94,7 @@ def _deal(features, samples, values, low_bits, sample_bits, ends, out_keys, out_
             out_values[place] = values[position]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sort_buckets(
     ends, keys, values, other_keys, other_values, n_passes, width, sample_bits, unique, pointers, out_samples,
     out_values,
@@ -133,7 +133,7 @@ def _sort_buckets(
     return n_unique
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_sort(
     keys, values, begin, end, first, sample_bits, counts, unique, pointers, n_unique, out_samples, out_values
 ):
@@ -163,7 +163,7 @@ def _count_sort(
     return n_unique
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
     """Sort a bucket by the digit of the keys that begins at bit `low`; equal digits keep their order."""
     mask = np.uint64(len(counts) - 1)
@@ -185,7 +185,7 @@ def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
             out_values[place] = values[position]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _insertion_sort(keys, values, begin, end, sample_bits):
     has_values = len(values) > 0
     for position in range(begin + _1, end):
@@ -203,7 +203,7 @@ def _insertion_sort(keys, values, begin, end, sample_bits):
             values[place] = value
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _split(keys, values, begin, end, first, sample_bits, unique, pointers, n_unique, out_samples, out_values):
     """Take the sorted keys of a bucket apart; returns how many distinct features there are so far."""
     sample = (_1 << sample_bits) - _1
@@ -221,7 +221,7 @@ def _split(keys, values, begin, end, first, sample_bits, unique, pointers, n_uni
     return n_unique
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def samples_of(indptr):
     """Sample of each nonzero of sample-major compressed rows, uint32."""
     out = np.empty(indptr[-1], np.uint32)
@@ -231,14 +231,14 @@ def samples_of(indptr):
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_counts(features, pointers, counts):
     """Add the nonzeros of a run's features to `counts`."""
     for k in range(len(features)):
         counts[features[k]] += pointers[k + 1] - pointers[k]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def append_run(features, pointers, samples, values, first_feature, first_sample, cursors, out_samples, out_values):
     """Append a piece of a run to the rows of a block at their `cursors`, and move these on.
 
@@ -256,7 +256,7 @@ def append_run(features, pointers, samples, values, first_feature, first_sample,
         cursors[row] = place
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def rows_increase(indptr, indices):
     """Whether the samples of every row increase."""
     for row in range(len(indptr) - 1):
@@ -266,7 +266,7 @@ def rows_increase(indptr, indices):
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sort_rows(indptr, indices, values):
     """Sort each row by sample, in place; returns the first row that names a sample twice, or -1."""
     for row in range(len(indptr) - 1):

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gdm_dask.compiled import compiled
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.source import Source
@@ -72,14 +72,14 @@ def chances(slab: Slab, seed: int) -> np.ndarray:
     return _chances(labels, slab.features, slab.samples, values, np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _mix(x):  # type: ignore[no-untyped-def]
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _chances(labels, features, samples, values, seed):  # type: ignore[no-untyped-def]
     totals = np.empty(len(labels), np.uint64)
     for i in range(len(labels)):
