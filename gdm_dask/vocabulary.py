@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import murmurhash3_32
 
 from gdm_dask.errors import BadInput
-from gdm_dask.store.folder import Folder
+from gdm_dask.store import open_store
 from gdm_dask.store.layout import pack_text, unpack_text
 from gdm_dask.text import byte_ngrams, ngram_names, scale_rows
 
@@ -122,36 +122,25 @@ class Vocabulary:
             scale_rows(counts)
         return counts
 
-    def save(self, store: str | os.PathLike[str]) -> None:
-        """Write it beside a store, for test sets."""
-        folder, name = _beside(store)
+    def packed(self) -> np.ndarray:
+        """All of it as bytes, equal for equal vocabularies: a store keeps them, for test sets."""
         buffer = io.BytesIO()
         arrays = {f"codes{n}": codes for n, codes in zip(self.settings.sizes, self.codes, strict=False)}
         arrays |= {f"terms.{key}": value for key, value in pack_text(self.terms).items()}
-        np.savez_compressed(buffer, allow_pickle=False, settings=json.dumps(asdict(self.settings)), **arrays)
-        folder.write(name, buffer.getvalue())
+        np.savez(buffer, allow_pickle=False, settings=json.dumps(asdict(self.settings)), **arrays)
+        return np.frombuffer(buffer.getbuffer(), np.uint8)
 
     @classmethod
     def load(cls, store: str | os.PathLike[str]) -> Vocabulary:
-        """Read what was saved beside a store."""
-        folder, name = _beside(store)
-        try:
-            data = folder.read(name)
-        except FileNotFoundError as error:
-            raise BadInput(
-                f"{os.fspath(store)}: there is no vocabulary beside the store ({name}): was it made with --text?"
-            ) from error
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        """The vocabulary of a store of documents."""
+        packed = open_store(store).packed_vocabulary
+        if packed is None:
+            raise BadInput(f"{os.fspath(store)}: there is no vocabulary in the store: make it with gdm ingest --text")
+        with np.load(io.BytesIO(packed.tobytes()), allow_pickle=False) as arrays:
             stored = json.loads(str(arrays["settings"]))
             settings = TextSettings(**stored | {"ngrams": tuple(stored["ngrams"])})
             codes = [arrays[f"codes{n}"] for n in settings.sizes if f"codes{n}" in arrays.files]
             return cls(settings, codes, unpack_text(arrays["terms.offsets"], arrays["terms.text"]))
-
-
-def _beside(store: str | os.PathLike[str]) -> tuple[Folder, str]:
-    """Folder and name of the file, on the same disk or in the same bucket as the store."""
-    parent, slash, name = os.fspath(store).rstrip("/").rpartition("/")
-    return Folder(f"{parent}{slash}" or "."), f"{name}.vocabulary.npz"
 
 
 def count_vocabulary(batches: Iterable[list[bytes]], settings: TextSettings) -> Vocabulary:

@@ -15,9 +15,10 @@ from gdm_dask import ingest, open_store
 from gdm_dask.cli import store_commands  # noqa: F401 (registers its commands)
 from gdm_dask.cli.main import app
 from gdm_dask.documents import open_corpus, strip_headers
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.ingestion import document_source as module
 from gdm_dask.ingestion.document_source import document_source, name_hashed
+from gdm_dask.ingestion.workspace import Workspace
 from gdm_dask.vocabulary import TextSettings, Vocabulary, count_vocabulary
 
 TEXTS = [
@@ -145,13 +146,11 @@ def test_a_test_set_has_the_columns_of_the_training_set(tmp_path):
     settings = TextSettings("byte", (2, 3))
     vocabulary = count_vocabulary([corpus.read(np.arange(2))], settings)
     train = ingest(document_source(corpus, settings, vocabulary), tmp_path / "a.zarr")
-    vocabulary.save(tmp_path / "a.zarr")
     again = Vocabulary.load(tmp_path / "a.zarr")
     assert (again.settings, again.names) == (settings, train.feature_names)
-    words = count_vocabulary([corpus.read(np.arange(5))], TextSettings("word", (1, 1)))
-    words.save(tmp_path / "w.zarr")
-    assert Vocabulary.load(tmp_path / "w.zarr").terms == words.terms
     assert (again.rows([b"Buy"]) != vocabulary.rows([b"Buy"])).nnz == 0
+    words = ingest(document_source(corpus, TextSettings("word", (1, 1))), tmp_path / "w.zarr")
+    assert Vocabulary.load(tmp_path / "w.zarr").terms == words.feature_names
 
 
 def test_copies_of_a_text_are_on_one_side_of_a_split(tmp_path):
@@ -244,27 +243,46 @@ def test_the_command_line_makes_training_and_test_stores(tmp_path):
     assert open_store(tmp_path / "g.zarr").nnz == open_store(tmp_path / "h.zarr").nnz
 
 
-def test_a_refused_ingest_leaves_the_vocabulary_of_the_store_that_is_there(tmp_path):
+class Killed(BaseException):
+    pass
+
+
+def kill(*_):
+    raise Killed
+
+
+@pytest.mark.parametrize("moment", ["begin", "mark_finished", "publish"])
+def test_a_killed_ingest_leaves_the_vocabulary_of_the_store_that_is_there(tmp_path, monkeypatch, moment):
     folder, target = as_folders(tmp_path / "mails"), str(tmp_path / "a.zarr")
-    gdm("ingest", str(folder), target, "--text", "--ngrams", "3")
-    before = Vocabulary.load(target).settings
+    command = ["ingest", str(folder), target, "--text", "--ngrams"]
+    gdm(*command, "3")
     with pytest.raises(BadInput, match="exists: choose another name"):
-        gdm("ingest", str(folder), target, "--text", "--ngrams", "2")
-    assert Vocabulary.load(target).settings == before
-    gdm("ingest", str(folder), target, "--text", "--ngrams", "2", "--overwrite")
+        gdm(*command, "2")
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, moment, kill)
+        with pytest.raises(Killed):
+            gdm(*command, "2", "--overwrite")
+    assert Vocabulary.load(target).names == open_store(target).feature_names
+    assert Vocabulary.load(target).settings.ngrams == (3, 3)
+    gdm(*command, "2", "--overwrite")
+    assert Vocabulary.load(target).names == open_store(target).feature_names
     assert Vocabulary.load(target).settings.ngrams == (2, 2)
 
 
-def test_a_vocabulary_lies_beside_its_store_wherever_that_is(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    vocabulary = count_vocabulary([[b"buy now", b"now"]], TextSettings("word", (1, 1)))
-    for store in ("memory://bucket/mails.zarr", "mails.zarr", str(tmp_path / "folder/mails.zarr/")):
-        vocabulary.save(store)
-        assert Vocabulary.load(store).terms == ["buy", "now"]
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
-    assert found == ["folder/mails.zarr.vocabulary.npz", "mails.zarr.vocabulary.npz"]
-    with pytest.raises(BadInput, match="no vocabulary beside the store"):
-        Vocabulary.load("memory://bucket/other.zarr")
+def test_a_vocabulary_is_part_of_its_store(tmp_path):
+    settings = TextSettings("word", (1, 1))
+    corpus = open_corpus(as_lines(tmp_path / "a"))
+    for place in ("memory://bucket/mails.zarr", tmp_path / "mails.zarr"):
+        store = ingest(document_source(corpus, settings), place)
+        assert Vocabulary.load(place).terms == store.feature_names
+        store.verify()
+    chunk = tmp_path / "mails.zarr/vocabulary/c/0"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(DamagedStore, match="vocabulary"):
+        Vocabulary.load(tmp_path / "mails.zarr")
+    ingest(np.eye(2), tmp_path / "plain.zarr", [0, 1])
+    with pytest.raises(BadInput, match="no vocabulary in the store"):
+        Vocabulary.load(tmp_path / "plain.zarr")
 
 
 @pytest.mark.parametrize(("ngrams", "message"), [("a", "write a length"), ("1-", None), ("2-9", "1 to 8")])

@@ -120,9 +120,8 @@ def ingest(
     source: Any = [existing(path) for path in sources]
     names = None
     if text:
-        _check_free(store, overwrite)
         corpus = _open_corpus(source, text_column, label_column, strip_headers)
-        source, names = _documents(corpus, store, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
+        source, names = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
     done = run_ingest(
         source, store, labels, feature_names=names, n_features=n_features, like=like, index_base=index_base,
         on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size, memory_limit=memory_limit,
@@ -138,17 +137,6 @@ def ingest(
     )
 
 
-def _check_free(store: str, overwrite: bool) -> None:
-    """Refuse what the ingest would refuse: a vocabulary is written first, and would take the place of that store's."""
-    from gdm_dask.ingestion.workspace import Workspace
-    from gdm_dask.store.folder import Folder
-    from gdm_dask.store.layout import ROOT
-
-    target = Folder(store)
-    if not overwrite and ROOT in target.names() and not Workspace(target).path.exists():
-        raise BadInput(f"{store} exists: choose another name, or pass --overwrite to replace it")
-
-
 def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_headers: bool) -> Corpus:
     from gdm_dask.documents import open_corpus
 
@@ -158,7 +146,7 @@ def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_
 
 
 def _documents(
-    corpus: Corpus, store: str, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool
+    corpus: Corpus, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool
 ) -> tuple[Any, list[str] | None]:
     """A source of documents, and names of hashed features where they are wanted."""
     from gdm_dask.ingestion.document_source import further_documents, training_documents
@@ -171,7 +159,7 @@ def _documents(
     if not shortest.isdigit() or not (longest or shortest).isdigit():
         raise BadInput(f"--ngrams {ngrams}: write a length, or the shortest and longest as 1-2")
     settings = TextSettings(analyzer, (int(shortest), int(longest or shortest)), min_df, unit_rows, hashed)
-    source, options = training_documents(corpus, settings, store, named)
+    source, options = training_documents(corpus, settings, named)
     return source, options.get("feature_names")
 
 

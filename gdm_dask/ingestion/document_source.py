@@ -47,7 +47,7 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
     settings : TextSettings
         With `hashed`, dask-ml's HashingVectorizer makes the rows.
     vocabulary : Vocabulary, optional
-        Of the training set; the documents' own by default.
+        Of the training set; the documents' own by default. It goes into the store.
     """
     if len(corpus) == 0:
         raise BadInput("there are no documents")
@@ -56,6 +56,7 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
     if settings.hashed is not None:
         source = _hashed_source(corpus, settings)
         source.description, source.identity = description, identity
+        source.vocabulary = Vocabulary(settings, [], [])
         return source
     if vocabulary is None:
         vocabulary = count_vocabulary(read_batches(corpus), settings)
@@ -69,29 +70,23 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
 
     return Source(
         "sparse", jobs, int(corpus.lengths.sum()), description, identity, in_memory=True, n_samples=len(corpus),
-        n_features=len(known), labels=corpus.labels, feature_names=known.names, scratch_factor=8,
+        n_features=len(known), labels=corpus.labels, feature_names=known.names, vocabulary=known, scratch_factor=8,
     )  # fmt: skip
 
 
-def training_documents(
-    corpus: Corpus, settings: TextSettings, store: str | os.PathLike[str], named: bool = False
-) -> tuple[Source, dict[str, Any]]:
-    """A training set as a source with options of `run_ingest`; its vocabulary is left beside the store to be.
+def training_documents(corpus: Corpus, settings: TextSettings, named: bool = False) -> tuple[Source, dict[str, Any]]:
+    """A training set as a source with options of `run_ingest`.
 
     Parameters
     ----------
     corpus : Corpus
     settings : TextSettings
-    store : path
     named : bool
         Name hashed features, by one more pass over the documents.
     """
-    if settings.hashed is not None:
-        Vocabulary(settings, [], []).save(store)
-        return document_source(corpus, settings), {"feature_names": name_hashed(corpus, settings)} if named else {}
-    vocabulary = count_vocabulary(read_batches(corpus), settings)
-    vocabulary.save(store)
-    return document_source(corpus, settings, vocabulary), {}
+    source = document_source(corpus, settings)
+    named = named and settings.hashed is not None
+    return source, {"feature_names": name_hashed(corpus, settings)} if named else {}
 
 
 def further_documents(corpus: Corpus, train_store: str | os.PathLike[str]) -> Source:

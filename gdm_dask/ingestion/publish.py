@@ -28,6 +28,8 @@ def publish(
     if source.sample_ids is not None:
         ids = layout.write_text(folder, "sample_ids", source.sample_ids, codec)
         arrays |= {f"sample_ids/{key}": entry for key, entry in ids.items()}
+    if source.vocabulary is not None:
+        arrays["vocabulary"] = write_array(folder, "vocabulary", source.vocabulary.packed(), codec)
     provenance = {
         "source": source.description,
         "files": source.identity.get("files", []),

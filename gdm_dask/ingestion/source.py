@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.slab import Slab
+
+if TYPE_CHECKING:
+    from gdm_dask.vocabulary import Vocabulary
 
 
 class Job(Protocol):
@@ -47,6 +50,8 @@ class Source:
     labels : ndarray, optional
         Labels of all samples; None where the slabs carry them.
     feature_names, sample_ids : list of str, optional
+    vocabulary : Vocabulary, optional
+        Of documents; it goes into the store.
     scratch_factor : int
         Bytes of scratch that a byte of source may take.
     least_run_bytes : int
@@ -65,6 +70,7 @@ class Source:
     labels: np.ndarray | None = None
     feature_names: list[str] | None = None
     sample_ids: list[str] | None = None
+    vocabulary: Vocabulary | None = None
     scratch_factor: int = 1
     least_run_bytes: int = 0
 

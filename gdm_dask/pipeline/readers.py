@@ -151,7 +151,7 @@ def split_numbers(n_samples: int, test_fraction: float, seed: int) -> tuple[np.n
 
 
 def _documents(part: Part) -> Input:
-    """Raw documents; the test set has the vocabulary of the training set, which is kept beside its store."""
+    """Raw documents; the test set has the vocabulary of the training set, which its store keeps."""
     given = part.settings
     corpus = open_corpus(
         part.files[0], given.get("text", "text"), given.get("label", "label"), given.get("strip_headers", False)
@@ -160,9 +160,7 @@ def _documents(part: Part) -> Input:
         corpus = corpus.split(part.fraction, part.seed)[part.name == "test"]
     if part.name == "test":
         return Input(further_documents(corpus, part.train_store))
-    source, options = training_documents(
-        corpus, text_settings(given), part.train_store, given.get("hashed_names", False)
-    )
+    source, options = training_documents(corpus, text_settings(given), given.get("hashed_names", False))
     return Input(source, options=options)
 
 

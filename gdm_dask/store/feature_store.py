@@ -103,6 +103,11 @@ class FeatureStore:
         return layout.unpack_text(self._root_array("sample_ids/offsets"), self._root_array("sample_ids/text"))
 
     @property
+    def packed_vocabulary(self) -> np.ndarray | None:
+        """Bytes of the vocabulary of a store of documents (see `gdm_dask.vocabulary.Vocabulary.load`), or None."""
+        return self._root_array("vocabulary") if "vocabulary" in self.manifest.arrays else None
+
+    @property
     def has_names(self) -> bool:
         """Whether the features have names."""
         return bool(self.manifest.blocks) and "names/text" in self.manifest.blocks[0].arrays

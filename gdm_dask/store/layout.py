@@ -5,6 +5,7 @@
     STORE/zarr.json                  root group; its attribute "gdm_dask" is the manifest
     STORE/labels                     (n,) int8: -1 or +1
     STORE/sample_ids/{offsets,text}  optional
+    STORE/vocabulary                 (bytes,) uint8: of a store of documents, what makes rows of further ones
     STORE/blocks/00000/indptr        (rows + 1,) uint32: where each feature's nonzeros begin   (sparse stores)
     STORE/blocks/00000/indices       (nonzeros,) uint32: their samples                         (sparse stores)
     STORE/blocks/00000/values        (nonzeros,), left out where all are 1; dense: (rows, n)
@@ -37,9 +38,9 @@ FORMAT = "gdm_dask feature store"
 FORMAT_VERSION = 1
 ROOT = "zarr.json"
 #: All that can lie in a store's folder.
-ROOT_NAMES = frozenset({ROOT, "labels", "sample_ids", "blocks"})
+ROOT_NAMES = frozenset({ROOT, "labels", "sample_ids", "vocabulary", "blocks"})
 
-ROOT_ARRAYS = frozenset({"labels", "sample_ids/offsets", "sample_ids/text"})
+ROOT_ARRAYS = frozenset({"labels", "sample_ids/offsets", "sample_ids/text", "vocabulary"})
 BLOCK_ARRAYS = frozenset({"values", "means", "norms", "indptr", "indices", "counts", "names/offsets", "names/text"})
 
 #: Decoded bytes of a block: a quarter of a second of work or less, and a small part of any worker's memory.
