@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from gdm_dask.errors import BadInput
 from gdm_dask.estimator import GroupDiscoveryMachine
@@ -33,33 +33,37 @@ class StoreMachine(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     store : FeatureStore
-    parameters : dict
-        Of `GroupDiscoveryMachine`, those that stay.
+    machine : GroupDiscoveryMachine
+        What is fitted, with the parameters that stay.
     tau, C, cut_size
-        Those that are searched for; None leaves the default.
+        Those that are searched for; None leaves the machine's.
     """
 
     def __init__(
         self,
         store: FeatureStore,
-        parameters: dict[str, Any] | None = None,
+        machine: GroupDiscoveryMachine,
         tau: float | None = None,
         C: float | None = None,
         cut_size: int | str | None = None,
     ) -> None:
         self.store = store
-        self.parameters = parameters
+        self.machine = machine
         self.tau = tau
         self.C = C
         self.cut_size = cut_size
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StoreMachine:
+        """dask-ml copies what it fits; clones share a Client, which cannot be copied."""
+        del memo
+        return clone(self)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> StoreMachine:
         """Fit on the samples whose numbers are in the one column of `X`."""
         tuned = {name: getattr(self, name) for name in TUNED if getattr(self, name) is not None}
         samples = np.sort(np.asarray(X)[:, 0])
         chosen = taken_store(self.store.url, samples, self.store.storage_options)
-        given = {**(self.parameters or {}), **tuned, "groups": False}
-        self.machine_ = GroupDiscoveryMachine(**given).fit(chosen)
+        self.machine_ = clone(self.machine).set_params(**tuned, groups=False).fit(chosen)
         self.classes_ = np.array([-1, 1])
         return self
 
@@ -107,8 +111,9 @@ def tune(
         raise BadInput(f"{opened.url}: a class has fewer samples than there are folds")
     # each fit has the engine for itself
     search = GridSearchCV(
-        StoreMachine(opened, dict(parameters)), values, cv=folds, refit=False, scheduler="synchronous", cache_cv=False
-    )
+        StoreMachine(opened, GroupDiscoveryMachine(**parameters)), values, cv=folds, refit=False,
+        scheduler="synchronous", cache_cv=False,
+    )  # fmt: skip
     search.fit(numbers[:, None], labels)
     table = _table(search.cv_results_)
     best = table[int(np.argmax([row["accuracy"] for row in table]))]

@@ -103,6 +103,17 @@ def test_a_fit_over_tls(store, expected, tls_cluster, certificates, tmp_path: Pa
     same_model(tmp_path / "run", expected)
 
 
+def test_a_search_over_tls(store, tls_cluster, certificates, tmp_path: Path) -> None:
+    grid = ["-k", "3", "--C", "1", "--C", "50", "--folds", "2", "--scheduler", tls_cluster.address]
+    refused = gdm("tune", store.url, *grid, log=tmp_path / "refused")
+    assert refused.wait() == 3, refused.text
+    assert "certificates" in refused.text
+    output = tmp_path / "tuning.json"
+    search = gdm("tune", store.url, *grid, *tls_options(certificates), "-o", output, log=tmp_path / "log")
+    assert search.wait() == 0, search.text
+    assert [row["C"] for row in json.loads(output.read_bytes())["table"]] == [1.0, 50.0]
+
+
 def test_dasks_own_configuration(store, expected, tls_cluster, certificates, tmp_path: Path) -> None:
     env = {
         "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": certificates["ca"],

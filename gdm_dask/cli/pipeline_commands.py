@@ -125,6 +125,7 @@ def _cell(value: Any) -> str:
 
 
 @app.command()
+@opt.takes(security=opt.security)
 def tune(
     store: opt.Store,
     n_features_to_select: opt.Supports = None,
@@ -137,6 +138,7 @@ def tune(
     workers: opt.Workers = None,
     memory_limit: opt.MemoryLimit = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the table here, as JSON.")] = None,
+    security: Any = None,
 ) -> None:
     """Search for tau, C and cut_size by cross-validation on one store, and print the best values.
 
@@ -147,9 +149,10 @@ def tune(
     given = {"tau": tau, "C": C, "cut_size": cut_size}
     grid: dict[str, Any] = {name: values for name, values in given.items() if values}
     grid |= {"folds": folds} | ({} if samples is None else {"samples": samples})
-    parameters = {
-        "n_features_to_select": n_features_to_select, "scheduler": scheduler, "n_workers": workers,
-        "memory_limit": memory_limit,
-    }  # fmt: skip
-    best = tune_store(store, parameters, grid, output)
+    with opt.chosen_scheduler(scheduler, security) as chosen:
+        parameters = {
+            "n_features_to_select": n_features_to_select, "scheduler": chosen, "n_workers": workers,
+            "memory_limit": memory_limit,
+        }  # fmt: skip
+        best = tune_store(store, parameters, grid, output)
     show([(name, str(value)) for name, value in best.items()])
