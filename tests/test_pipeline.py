@@ -3,16 +3,20 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from soak import TINY
 
+import gdm_dask
 from gdm_dask import open_store
 from gdm_dask.errors import BadInput, GdmError, Locked
 from gdm_dask.locks import FileLock
 from gdm_dask.pipeline import load_pipeline, plan_pipeline, run_pipeline, stages
+from gdm_dask.pipeline.code_version import code_behind
 from gdm_dask.pipeline.history import History
 from gdm_dask.twin_files import synthesise
 
@@ -349,3 +353,44 @@ def test_tuning_is_part_of_a_fit(place):
     assert table["best"] in table["table"]
     model = json.loads((place / "runs/tiny" / record.run / "model.json").read_bytes())
     assert model["parameters"]["C"] == table["best"]["C"]
+
+
+LOADED = """
+import sys
+from pathlib import Path
+import numpy as np
+STAGE, FOLDER = sys.argv[1:]
+if STAGE == "ingest":
+    from gdm_dask.ingestion import run_ingest
+    Path(f"{FOLDER}/a.svm").write_text("1 1:2 3:1\\n-1 2:1\\n")
+    run_ingest(f"{FOLDER}/a.svm", f"{FOLDER}/a.zarr", scheduler="synchronous")
+else:
+    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.run_directory import RunDirectory
+    from gdm_dask.store import open_store
+    from gdm_dask.tuning import tune
+    store = open_store(f"{FOLDER}/a.zarr")
+    RunDirectory(Path(FOLDER) / "run").fit(GroupDiscoveryMachine(scheduler="synchronous"), store)
+for module in list(sys.modules.values()):
+    if module.__name__.startswith("gdm_dask."):
+        print(module.__file__)
+"""
+
+
+def test_the_code_of_a_stage_is_all_that_it_loads(tmp_path):
+    """What Python loads while a stage works, against what its key is made of."""
+    package = Path(gdm_dask.__file__).parent
+    for stage in ("ingest", "fit"):
+        ran = subprocess.run(
+            [sys.executable, "-c", LOADED, stage, str(tmp_path)], check=True, capture_output=True, text=True
+        )
+        loaded = {Path(line) for line in ran.stdout.split()} - {package / "kernel_cache.py"}
+        assert package / "store/block.py" in loaded
+        assert loaded <= set(code_behind(stage))
+
+
+def test_stages_do_not_depend_on_later_ones():
+    package = Path(gdm_dask.__file__).parent
+    assert package / "master.py" not in code_behind("ingest")
+    assert package / "report/html.py" not in code_behind("fit")
+    assert package / "report/html.py" in code_behind("report")

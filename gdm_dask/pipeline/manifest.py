@@ -5,47 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import gdm_dask
+from gdm_dask.pipeline.code_version import code_version
 from gdm_dask.store.folder import write_whole
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-
-#: Code that the result of a stage depends on, as paths in the package.
-_CODE = {
-    "ingest": (
-        "documents.py", "vocabulary.py", "text.py", "twins.py", "twin_rows.py", "synthetic.py", "svmlight.py",
-        "decimals.py", "values.py", "ingestion", "store", "pipeline/readers.py", "pipeline/images.py",
-    ),
-    "evaluate": ("evaluation.py", "estimator.py", "pipeline/prediction.py"),
-    "report": ("report", "importance.py", "labelled.py", "budget.py"),
-}  # fmt: skip
-#: What a fit does not depend on; it depends on all other modules, new ones too.
-_NOT_IN_A_FIT = {
-    "documents.py", "vocabulary.py", "text.py", "twins.py", "twin_rows.py", "twin_files.py", "synthetic.py",
-    "svmlight.py", "decimals.py", "evaluation.py", "importance.py", "labelled.py", "budget.py", "stability.py",
-    "submission.py", "progress.py", "resources.py", "locks.py", "errors.py", "run_directory.py", "memory_plan.py",
-}  # fmt: skip
-
-
-@lru_cache
-def code_version(stage: str) -> str:
-    """The version of the package, and a checksum of the code behind a stage."""
-    root = Path(gdm_dask.__file__).parent
-    names = _CODE.get(stage, ())
-    if stage == "fit":
-        names = tuple(sorted({path.name for path in root.glob("*.py")} - _NOT_IN_A_FIT))
-    digest = hashlib.sha256()
-    for name in names:
-        place = root / name
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(file.read_bytes())
-    return f"{gdm_dask.__version__} {digest.hexdigest()[:16]}"
 
 
 def step_key(stage: str, **parts: Any) -> str:
