@@ -319,7 +319,7 @@ def restore_cuts(machine: Machine, cuts: list[list[int]], supports: list[int], p
 def _master_rows(rows: Block | None, n_samples: int) -> tuple:
     if rows is None:
         return np.zeros((0, n_samples)), np.zeros(0), np.zeros(0)
-    return (rows.to_scipy() if rows.is_sparse else rows.values), rows.means, rows.norms
+    return rows.matrix(), rows.means, rows.norms
 
 
 def _master_tol(gap: float, tol: float) -> float:

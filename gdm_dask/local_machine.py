@@ -63,7 +63,7 @@ class LocalMachine:
     def extended(self, others: Block, chosen: np.ndarray) -> LocalMachine:
         """The same machine with further rows, solved on the same subset."""
         rows = self._rows.copy()
-        rows.append(others.to_scipy() if others.is_sparse else others.values, others.means, others.norms)
+        rows.append(others.matrix(), others.means, others.norms)
         machine = LocalMachine(rows, self._y, self._C)
         machine.w[: len(self.w)], machine.b = self.w, self.b
         machine.solve(chosen)

@@ -59,8 +59,7 @@ def profile_of(rows: Block, labels: np.ndarray) -> Profile:
     """
     member = np.stack([labels < 0, labels > 0]).astype(np.float64)
     class_counts = member.sum(axis=1)
-    matrix = rows.to_scipy() if rows.is_sparse else rows.values
-    assert matrix is not None
+    matrix = rows.matrix()
     sums = (matrix @ member.T).T
     present = (matrix != 0).astype(np.float64)
     strongest = rows.rows(np.arange(min(rows.n_rows, MAX_MAPPED)))

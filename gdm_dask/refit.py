@@ -45,7 +45,7 @@ def refit(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
 def _direct(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
     """By Newton's method in the features."""
     normalised = Rows(rows.n_samples)
-    normalised.append(rows.to_scipy() if rows.is_sparse else rows.values, rows.means, rows.norms)
+    normalised.append(rows.matrix(), rows.means, rows.norms)
     # A feature of unit norm is sqrt(n) times smaller than one of unit variance, and (3) halves the sum of the losses.
     machine = LocalMachine(normalised, np.asarray(y, float), 2.0 * rows.n_samples * REFIT_C)
     with single_threaded_blas():

@@ -41,11 +41,7 @@ def class_means(data: Labelled) -> np.ndarray:
     """Mean raw value of every feature in each class, (2, n_features)."""
     member = np.stack([data.labels < 0, data.labels > 0]).astype(np.float64)
     counts = np.maximum(member.sum(axis=1), 1)
-    sums = []
-    for block in data.blocks():
-        matrix = block.to_scipy() if block.is_sparse else block.values
-        assert matrix is not None
-        sums.append((matrix @ member.T).T)
+    sums = [(block.matrix() @ member.T).T for block in data.blocks()]
     return np.concatenate(sums, axis=1) / counts[:, None]
 
 

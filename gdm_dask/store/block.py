@@ -86,6 +86,13 @@ class Block:
         values = None if self.values is None else _joined(self.values, parts)
         return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices)
 
+    def matrix(self) -> sp.csr_array | np.ndarray:
+        """The raw rows (features x samples) as they lie here: a CSR matrix, or the array of a dense block."""
+        if self.indptr is not None:
+            return self.to_scipy()
+        assert self.values is not None
+        return self.values
+
     def to_scipy(self) -> sp.csr_array:
         """The raw rows as a CSR matrix (features x samples)."""
         import scipy.sparse as sp  # slow to import, and most passes do without
