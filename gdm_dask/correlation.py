@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from gdm_dask.errors import BadInput
 from gdm_dask.kernels import dense_correlations, sparse_correlations
 from gdm_dask.moments import dense_moments, sparse_moments
-from gdm_dask.store.block import Block
+from gdm_dask.store.block import Block, narrow_pointers
 
 #: Correlations this close to the limit count as reaching it: |rho| that equals 1 - tau in exact arithmetic may come
 #: out on either side of it.
@@ -55,7 +55,7 @@ def as_rows(X: Any) -> Block:
         matrix.eliminate_zeros()
         _check_finite(matrix.data)
         values = matrix.data if matrix.data.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
-        indptr, indices = matrix.indptr.astype(np.uint32), matrix.indices.astype(np.uint32)
+        indptr, indices = narrow_pointers(matrix.indptr), matrix.indices.astype(np.uint32)
         means, norms = sparse_moments(indptr, values, matrix.shape[0])
         return Block(0, matrix.shape[1], matrix.shape[0], values, means, norms, indptr, indices)
     dense = np.ascontiguousarray(np.asarray(X).T)

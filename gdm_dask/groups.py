@@ -20,7 +20,7 @@ import numpy as np
 
 from gdm_dask.correlation import correlations
 from gdm_dask.kernels import sparse_groups
-from gdm_dask.store.block import Block
+from gdm_dask.store.block import Block, narrow_pointers
 
 #: Widens the bound against rounding.
 SLACK = 1.0 + 1e-9
@@ -102,7 +102,7 @@ def prepare(rows: Block, limit: float) -> Supports:
         least[order],
         checks,
         rests,
-        by_sample.indptr.astype(np.uint32),
+        narrow_pointers(by_sample.indptr),
         by_sample.indices.astype(np.uint32),
         by_sample.data,
     )

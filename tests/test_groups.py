@@ -7,12 +7,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 import reference
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from instances import blocks_of, kinds, make, many, memory, passes_over, seeds, whole
 
-from gdm_dask.correlation import correlation_limit, correlations
+from gdm_dask.correlation import as_rows, correlation_limit, correlations
 from gdm_dask.groups import Pairs, find_pairs, least_nonzeros, merge_pairs, prepare
+from gdm_dask.store import block as blocks
 
 taus = st.sampled_from([0.05, 0.25, 0.5, 0.9])
 
@@ -144,3 +146,19 @@ def test_constant_features_are_in_no_group(sparse: bool) -> None:
     X[1], X[2] = 0.1, 0.0
     assert as_groups(pairs_of(X, [0], 0.9, sparse), [0]) == reference.groups(X, [0], 0.9)
     assert not {1, 2} & set(pairs_of(X, [0, 3], 0.99, sparse).feature.tolist())
+
+
+def test_pointers_to_very_many_nonzeros_are_wide(monkeypatch) -> None:
+    """As beyond 2**32 of them: nothing is counted in 32 bits, and the result is the same."""
+    X = sp.random_array((40, 12), density=0.5, rng=np.random.default_rng(0), format="csc")
+    narrow = as_rows(X)
+    expected = find_pairs(narrow, prepare(narrow, 0.2))
+    monkeypatch.setattr(blocks, "NARROW_BELOW", 10)
+    wide = as_rows(X)
+    supports = prepare(wide, 0.2)
+    assert {pointers.dtype for pointers in (wide.indptr, supports.rows.indptr, supports.at_indptr)} == {np.dtype("u8")}
+    found = find_pairs(wide, supports)
+    assert len(found.rho) > wide.n_rows
+    for name in ("support", "feature", "rho"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_array_equal(correlations(wide, wide), correlations(narrow, narrow))

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 
+#: Pointers to fewer nonzeros than this are kept in 32 bits.
+NARROW_BELOW = 2**32
+
+
 @dataclass(frozen=True)
 class Block:
     """Features `start` to `stop` of a store, raw values, with their moments.
@@ -80,7 +84,7 @@ class Block:
             return Block(0, len(local), self.n_samples, self.values[local], means, norms, nonzeros=counted)
         assert self.indices is not None
         starts, stops = (self.indptr[np.asarray(local) + end].astype(np.int64) for end in (0, 1))
-        indptr = _narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
+        indptr = narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
         parts = [slice(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
         indices = _joined(self.indices, parts)
         values = None if self.values is None else _joined(self.values, parts)
@@ -103,7 +107,7 @@ class Block:
         values = np.ones(len(self.indices), np.uint8) if self.values is None else self.values
         small = self.n_samples < 2**31 and len(self.indices) < 2**31
         indices = self.indices.view(np.int32) if small else self.indices.astype(np.int64)
-        indptr = self.indptr.view(np.int32) if small else self.indptr.astype(np.int64)
+        indptr = self.indptr.astype(np.int32 if small else np.int64)
         matrix = sp.csr_array((values, indices, indptr), shape=(self.n_rows, self.n_samples))
         matrix.has_canonical_format = True
         return matrix
@@ -114,9 +118,9 @@ def _joined(array: np.ndarray, parts: list[slice]) -> np.ndarray:
     return np.concatenate([array[:0], *(array[part] for part in parts)])
 
 
-def _narrow_pointers(pointers: np.ndarray) -> np.ndarray:
+def narrow_pointers(pointers: np.ndarray) -> np.ndarray:
     """Pointers as uint32, or as uint64 where they count too many nonzeros for that."""
-    return pointers.astype(np.uint32 if pointers[-1] < 2**32 else np.uint64)
+    return pointers.astype(np.uint32 if pointers[-1] < NARROW_BELOW else np.uint64)
 
 
 def stack(blocks: list[Block]) -> Block:
@@ -134,7 +138,7 @@ def stack(blocks: list[Block]) -> Block:
         nonzeros = np.concatenate([block.nonzeros for block in blocks]) if known else None  # type: ignore[misc]
         return Block(start, stop, n_samples, dense, means, norms, nonzeros=nonzeros)
     lengths = np.concatenate([block.counts() for block in blocks])
-    indptr = _narrow_pointers(np.concatenate([[0], np.cumsum(lengths)]))
+    indptr = narrow_pointers(np.concatenate([[0], np.cumsum(lengths)]))
     indices = np.concatenate([block.indices for block in blocks])  # type: ignore[misc]
     values = None
     if any(block.values is not None for block in blocks):
