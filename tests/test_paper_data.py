@@ -10,11 +10,13 @@ import pytest
 import scipy.sparse as sp
 
 from pipelines.paper import registry
+from pipelines.paper.cell import Cell, failed, write_cell
 from pipelines.paper.datasets import kdd2010, webspam
 from pipelines.paper.datasets._cache import kept
 from pipelines.paper.datasets._svmlight import read_every
 from pipelines.paper.datasets._twin import load_twin
 from pipelines.paper.datasets.usps import FRAME, SHIFTS, SIDE, centred_means, shifted
+from pipelines.paper.grid import read_cell
 from pipelines.paper.problem import Problem
 from pipelines.paper.table import title
 
@@ -57,15 +59,28 @@ def test_problems_are_kept() -> None:
 
 def test_a_twin_takes_the_place_of_missing_files() -> None:
     problem = load_twin("webspam", 60, 40, 20_000, seed=1)
-    assert problem.twin
     assert problem.X.shape == (60, 20_000)
     assert problem.X_test.shape == (40, 20_000)
     assert set(problem.y) == set(problem.y_test) == {-1, 1}
     np.testing.assert_allclose(problem.X.multiply(problem.X).sum(axis=1), 1, rtol=1e-5)
     first, second = problem.X[:, problem.groups[0][:2]].toarray().T
     assert np.corrcoef(first > 0, second > 0)[0, 1] > 0.5  # members of a planted group come together
-    assert title({"dataset": "webspam", "twin": True, "samples": 1000}) == "webspam, twin, 1,000 samples"
-    assert title({"dataset": "webspam"}) == "webspam"
+
+
+def test_results_on_a_twin_say_so_and_failures_too(folders: Path, tmp_path: Path) -> None:
+    """With the real files in place they do not; a set that has no twin never does."""
+    (folders / "webspam").mkdir()
+    (folders / webspam.PAGES).touch()
+    for name, sample, expected in (
+        ("webspam", None, "webspam"),
+        ("kdd2010", None, "kdd2010, twin"),
+        ("kdd2010", 1000, "kdd2010, twin, 1,000 samples"),
+        ("colon", None, registry.dataset("colon").NAME),
+    ):
+        cell = Cell(name, 0, "mrmr", (10,), sample)
+        path = tmp_path / f"{cell.name}.json"
+        write_cell(cell, failed(cell, "time", "stopped after 1 seconds"), path)
+        assert [title(row) for row in read_cell(path)] == [expected]
 
 
 def test_the_real_files_are_taken_where_they_are(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +90,7 @@ def test_the_real_files_are_taken_where_they_are(folders: Path, monkeypatch: pyt
     (folders / kdd2010.TRAIN).write_bytes(bz2.compress(b"1 1:1 5:1\n0 2:1\n0 3:1 9:1\n1 4:1\n"))
     (folders / kdd2010.TEST).write_bytes(bz2.compress(b"0 1:1\n1 2:1\n"))
     problem = kdd2010.load(0)
-    assert not problem.twin
+    assert not registry.is_twin("kdd2010")
     assert problem.X.toarray().tolist() == [[1, 0, 0, 0, 1], [0, 0, 1, 0, 0]]
     assert problem.y.tolist() == [1, -1]
     assert problem.y_test.tolist() == [-1, 1]

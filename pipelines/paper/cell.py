@@ -85,7 +85,7 @@ def measure(cell: Cell) -> list[dict[str, Any]]:
         steps = [(*step, time.process_time() - clock) for step in choose(method, training, cell.sizes, tuned)]
     messages = {f"{warning.category.__name__}: {warning.message}" for warning in caught}
     messages |= {f"{name} = {value}" for name, value in tuned.items()}
-    spent = {"peak_memory": peak_memory(), "message": "; ".join(sorted(messages)), "twin": problem.twin}
+    spent = {"peak_memory": peak_memory(), "message": "; ".join(sorted(messages))}
     if all(len(features) == 0 for _, features, _ in steps):
         return failed(cell, "failed", "no feature was selected")
     return [{**_row(problem, size, features), "seconds": seconds, **spent} for size, features, seconds in steps]
@@ -120,7 +120,8 @@ def failed(cell: Cell, status: str, message: str) -> list[dict[str, Any]]:
 def write_cell(cell: Cell, rows: list[dict[str, Any]], path: Path) -> None:
     """Write the file of a cell, whole or not at all."""
     part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({"cell": asdict(cell), "rows": rows}))
+    of = {**asdict(cell), "twin": registry.is_twin(cell.dataset)}
+    part.write_text(json.dumps({"cell": of, "rows": rows}))
     part.replace(path)
 
 

@@ -26,8 +26,6 @@ class Problem:
         The true groups of predictive features, where they are known.
     portraits : dict
         Images to show selected pixels on, by their names, where the features are pixels.
-    twin : bool
-        Whether the data is generated in place of a set whose files are not there.
     """
 
     X: Matrix
@@ -36,7 +34,6 @@ class Problem:
     y_test: np.ndarray
     groups: list[np.ndarray] = field(default_factory=list)
     portraits: dict[str, np.ndarray] = field(default_factory=dict)
-    twin: bool = False
 
     @property
     def redundant(self) -> np.ndarray:

@@ -9,7 +9,7 @@ from types import ModuleType
 from gdm_dask.errors import BadInput
 
 from . import datasets, methods
-from .problem import data_file
+from .problem import data_file, is_there
 
 
 def method_names() -> list[str]:
@@ -45,6 +45,11 @@ def missing(name: str) -> str:
     except BadInput as error:
         return str(error)
     return ""
+
+
+def is_twin(name: str) -> bool:
+    """Whether a data set is generated in place of one whose files are not there."""
+    return any(is_there(path) is None for path in getattr(dataset(name), "REAL_FILES", ()))
 
 
 def _names(package: ModuleType) -> list[str]:

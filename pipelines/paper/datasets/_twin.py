@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import scipy.sparse as sp
 
@@ -21,7 +19,7 @@ def load_twin(name: str, n_train: int, n_test: int, n_features: int, seed: int) 
         parts = (*_rows(twin, seed, 0, n_train), *_rows(twin, seed, n_train, n_train + n_test))
         return Problem(*parts, groups=[group.astype(np.int64) for group in plant(twin, seed).groups])
 
-    return replace(kept(f"{name}-twin-{n_train}+{n_test}x{n_features}-s{seed}", make), twin=True)
+    return kept(f"{name}-twin-{n_train}+{n_test}x{n_features}-s{seed}", make)
 
 
 def _rows(twin: Twin, seed: int, start: int, stop: int) -> tuple[sp.csr_array, np.ndarray]:

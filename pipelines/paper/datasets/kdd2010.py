@@ -15,6 +15,7 @@ NAME = "kdd2010"
 RANDOM = False
 FILES = ()
 TRAIN, TEST = "kdd2010/kddb.bz2", "kdd2010/kddb.t.bz2"
+REAL_FILES = (TRAIN, TEST)
 N_TRAIN, N_TEST, N_FEATURES = 100_000, 748_401, 2_990_384
 STEP = 192  # of 19,264,097
 

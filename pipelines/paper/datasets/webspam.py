@@ -15,6 +15,7 @@ NAME = "webspam"
 RANDOM = False
 FILES = ()
 PAGES = "webspam/webspam_wc_normalized_trigram.svm.xz"
+REAL_FILES = (PAGES,)
 N_TRAIN, N_TEST, N_FEATURES = 8_000, 7_000, 835_510
 STEP = 43  # of 350,000
 
