@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, restore_cuts
+from gdm_dask.cutting_plane import new_machine, restore_cuts
 from gdm_dask.errors import BadInput, GdmError
+from gdm_dask.machine_state import Iteration, Machine, Settings
 from gdm_dask.master import MasterSolution
 from gdm_dask.passes import Passes
 from gdm_dask.store.folder import write_whole

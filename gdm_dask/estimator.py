@@ -21,12 +21,13 @@ from gdm_dask import model_files
 from gdm_dask.checkpoint import Checkpoint
 from gdm_dask.checks import check_parameters
 from gdm_dask.correlation import block_redundancy_rate
-from gdm_dask.cutting_plane import Iteration, Machine, Settings, new_machine, run_cutting_plane
+from gdm_dask.cutting_plane import new_machine, run_cutting_plane
 from gdm_dask.data import Data, as_store, default_scheduler, is_dask, is_store, open_data
 from gdm_dask.engine import Engine, without_connection
 from gdm_dask.errors import BadInput
 from gdm_dask.inputs import check_training_data, checked_dask, find_names, support_columns
 from gdm_dask.labelled import Labelled
+from gdm_dask.machine_state import Iteration, Machine, Settings
 from gdm_dask.passes import Passes
 from gdm_dask.profile import profile_of
 from gdm_dask.refit import refit

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gdm_dask.cutting_plane import Iteration
 from gdm_dask.errors import BadInput
+from gdm_dask.machine_state import Iteration
 from gdm_dask.profile import Profile
 from gdm_dask.store.folder import write_whole
 from gdm_dask.store.layout import pack_text, unpack_text

@@ -9,7 +9,7 @@ from gdm_dask.names import printable
 from gdm_dask.report.summary import plural
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane import Iteration
+    from gdm_dask.machine_state import Iteration
 
 #: Supports on the card.
 SHOWN = 10

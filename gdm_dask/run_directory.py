@@ -26,8 +26,8 @@ from gdm_dask.store.folder import write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gdm_dask.cutting_plane import Iteration
     from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.machine_state import Iteration
     from gdm_dask.store import FeatureStore
 
 logger = logging.getLogger(__name__)

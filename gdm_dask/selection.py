@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from gdm_dask.correlation import correlation_limit
-from gdm_dask.cutting_plane import Machine, Settings
 from gdm_dask.errors import BadInput
 from gdm_dask.groups import Pairs
+from gdm_dask.machine_state import Machine, Settings
 from gdm_dask.passes import Passes
 from gdm_dask.polish import choose
 from gdm_dask.store.block import Block, stack

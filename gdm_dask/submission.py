@@ -66,7 +66,7 @@ def drive(
 
     Where the worker dies, the scheduler starts this again on another one, and it goes on from the checkpoint.
     """
-    from gdm_dask.cutting_plane import Iteration
+    from gdm_dask.machine_state import Iteration
     from gdm_dask.run_directory import RunDirectory
 
     if version != gdm_dask.__version__:

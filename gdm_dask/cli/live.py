@@ -20,7 +20,7 @@ from gdm_dask.progress import log_console
 from gdm_dask.resources import format_bytes
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane import Iteration
+    from gdm_dask.machine_state import Iteration
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from gdm_dask.cli.markup import escape, plain
 from gdm_dask.errors import BadInput
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane import Iteration
     from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.machine_state import Iteration
 
 logger = logging.getLogger(__name__)
 
