@@ -14,21 +14,12 @@ from gdm_dask.errors import BadInput, Locked, exit_code_of
 from gdm_dask.estimator import GroupDiscoveryMachine
 from gdm_dask.ingestion.workspace import Workspace
 from gdm_dask.locks import FileLock
+from gdm_dask.pipeline.context import Context, NotKnown, Step, store_path
 from gdm_dask.pipeline.history import History, Record, change_between
 from gdm_dask.pipeline.manifest import Manifest
 from gdm_dask.pipeline.metrics import write_metrics
 from gdm_dask.pipeline.schema import Pipeline
-from gdm_dask.pipeline.stages import (
-    STAGES,
-    Context,
-    NotKnown,
-    Step,
-    acquire_files,
-    check_accuracy,
-    model_hash,
-    steps_of,
-    store_path,
-)
+from gdm_dask.pipeline.stages import STAGES, acquire_files, check_accuracy, model_hash, steps_of
 from gdm_dask.store.folder import Folder
 
 logger = logging.getLogger(__name__)

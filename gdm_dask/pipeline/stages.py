@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from crc32c import crc32c
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.estimator import GroupDiscoveryMachine
 from gdm_dask.ingestion import run_ingest
-from gdm_dask.pipeline.acquire import Acquired, acquire, content_hash, is_ready
-from gdm_dask.pipeline.manifest import Manifest, step_key
+from gdm_dask.pipeline.acquire import acquire, content_hash, is_ready
+from gdm_dask.pipeline.context import Context, NotKnown, Step
+from gdm_dask.pipeline.manifest import step_key
 from gdm_dask.pipeline.prediction import evaluate_store
 from gdm_dask.pipeline.readers import Part, read_part
 from gdm_dask.pipeline.schema import Pipeline, as_list
@@ -31,76 +31,6 @@ logger = logging.getLogger(__name__)
 STAGES = ("acquire", "ingest", "fit", "evaluate", "report")
 #: Options that say how the work is done, not what comes out.
 _HOW = ("memory_limit", "scheduler", "workers", "scratch")
-
-
-class NotKnown(Exception):
-    """A dry run cannot tell: an earlier step would have to run first."""
-
-
-@dataclass
-class Context:
-    """A run of a pipeline: where it is, and what its steps gave so far."""
-
-    pipeline: Pipeline
-    manifest: Manifest
-    files: dict[str, Acquired] = field(default_factory=dict)
-    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def folder(self) -> Path:
-        """The pipeline's folder."""
-        return self.pipeline.folder
-
-    @property
-    def downloads(self) -> Path:
-        """Where fetched files go."""
-        return self.folder / "downloads"
-
-    def of(self, step: str) -> dict[str, Any]:
-        """What an earlier step gave."""
-        if step not in self.outputs:
-            raise NotKnown(step)
-        return self.outputs[step]
-
-    def store_path(self, part: str) -> Path:
-        """Where a store goes."""
-        return store_path(self.pipeline, part)
-
-    def run(self) -> Path:
-        """The run directory of the fit."""
-        return self.folder / self.of("fit")["run"]
-
-    @property
-    def test_part(self) -> str | None:
-        """Name of the set to evaluate on."""
-        return next((part for part in ("test", "train") if f"ingest {part}" in self.outputs), None)
-
-
-def store_path(pipeline: Pipeline, part: str) -> Path:
-    """Where the store of a part goes."""
-    return pipeline.folder / "data" / f"{part}.zarr"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A piece of work.
-
-    Attributes
-    ----------
-    name, stage : str
-    key : callable
-        What the result depends on, as a checksum.
-    is_there : callable
-        Whether recorded outputs are still where they were.
-    work : callable
-        Does the work; gets the key, returns the outputs.
-    """
-
-    name: str
-    stage: str
-    key: Callable[[Context], str]
-    is_there: Callable[[Context, dict[str, Any]], bool]
-    work: Callable[[Context, str], dict[str, Any]]
 
 
 def steps_of(pipeline: Pipeline) -> list[Step]:
