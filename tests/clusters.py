@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from forks import PATH, Fork
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.run_directory import RunDirectory
@@ -21,8 +23,6 @@ from gdm_dask.run_directory import RunDirectory
 PATIENCE = 120.0
 PRELOAD = Path(__file__).with_name("fault_preload.py")
 FOREVER = 10**6
-#: The scheduler and the workers find the tests' own functions as well.
-PATH = os.pathsep.join(filter(None, [str(PRELOAD.parent), os.environ.get("PYTHONPATH", "")]))
 
 
 def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
@@ -34,18 +34,23 @@ def until(condition: Callable[[], object], what: str, patience: float = PATIENCE
 
 
 class Started:
-    """A process with its output in a file; it leads a session of its own, with all that it starts."""
+    """A process with its output in a file; it leads a session of its own, with all that it starts.
 
-    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+    Python programs are forks, see `forks`; with ``fresh`` they load everything themselves, as all others do.
+    """
+
+    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None, fresh: bool = False) -> None:
         self.log = log
-        with open(log, "ab") as file:
-            self.process = subprocess.Popen(
-                command,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, **(env or {})},
-            )
+        log.touch()
+        env = {**os.environ, **(env or {})}
+        self.process: Fork | subprocess.Popen
+        if command[0] == sys.executable and not fresh:
+            self.process = Fork(command[1:], log, env)
+        else:
+            with open(log, "ab") as file:
+                self.process = subprocess.Popen(
+                    command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=env
+                )
         self.pid = self.process.pid
 
     @property
@@ -74,6 +79,8 @@ class Started:
     def end(self) -> None:
         """Kill it, and what it started."""
         with suppress(ProcessLookupError):
+            if self.process.poll() is None:
+                os.kill(self.pid, signal.SIGKILL)  # which may lead no group yet
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
 
@@ -94,16 +101,17 @@ class Cluster:
 
     def __init__(
         self, folder: Path, n_workers: int = 0, prefix: list[str] | None = None, options: tuple[str, ...] = (),
-        host: str = "127.0.0.1", nanny: bool = False,
+        host: str = "127.0.0.1",
     ) -> None:  # fmt: skip
         self.folder = folder
         self.faults = folder / "faults"
         self.faults.mkdir(parents=True)
         self.host, self.options = host, options
         self.workers: list[Started] = []
+        self._numbers = itertools.count()
         self.scheduler = self.start_scheduler("0", prefix)
         self.address = self.scheduler.wait_for(r"Scheduler at:\s+((?:tcp|tls)://\S+)")
-        starting = [self.start_worker(nanny=nanny) for _ in range(n_workers)]
+        starting = [self.start_worker() for _ in range(n_workers)]
         for worker in starting:
             worker.wait_for(r"(Registered to)")
 
@@ -121,7 +129,7 @@ class Cluster:
 
     def start_worker(
         self, *options: str, nanny: bool = False, memory_limit: str = "0", env: dict[str, str] | None = None,
-        prefix: list[str] | None = None, host: str | None = None, nthreads: int = 1,
+        prefix: list[str] | None = None, host: str | None = None, nthreads: int = 1, fresh: bool = False,
     ) -> Started:  # fmt: skip
         """A worker, which may not have come up yet."""
         command = [
@@ -130,7 +138,7 @@ class Cluster:
             "--no-nanny", "--preload", str(PRELOAD), "--local-directory", str(self.folder), *self.options, *options,
         ]  # fmt: skip
         env = {"GDM_TEST_FAULTS": str(self.faults), "PYTHONPATH": PATH, **(env or {})}
-        worker = Started(command, self.folder / f"worker-{len(self.workers)}.log", env)
+        worker = Started(command, self.folder / f"worker-{next(self._numbers)}.log", env, fresh)
         self.workers.append(worker)
         return worker
 
@@ -147,13 +155,19 @@ class Cluster:
                 for worker in self.workers:
                     if worker.pid == int(path.read_text()):
                         worker.end()
-            path.unlink()
+            path.unlink(missing_ok=True)
         alive = [worker for worker in self.workers if worker.process.poll() is None]
         for worker in alive[n_workers:]:
             worker.end()
         starting = [self.start_worker() for _ in range(n_workers - len(alive))]
         for worker in starting:
             worker.wait_for(r"(Registered to)")
+
+    def replace_dead(self) -> None:
+        """Start a worker for each that has ended."""
+        for worker in [worker for worker in self.workers if worker.process.poll() is not None]:
+            self.workers.remove(worker)
+            self.start_worker()
 
     def fault(self, phase: str, kind: str, times: int = 1) -> None:
         """Let something happen to whichever workers next reach a phase: see ``fault_preload.py``."""

@@ -21,6 +21,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from forks import warm_context
+
 VERSIONS = 3
 #: A pipeline that takes a second.
 TINY = """\
@@ -106,8 +108,7 @@ def soak(folder: Path, n_runs: int, seed: int) -> Counter[str]:
     from gdm_dask.twin_files import synthesise
 
     rng = random.Random(seed)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gdm_dask.pipeline", "gdm_dask.report"])
+    context = warm_context()
     (folder / "soak.toml").write_text(PIPELINE)
     for version in range(VERSIONS):
         synthesise("url", folder / f"{version}.svm", 0.0003, version)

@@ -25,15 +25,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """A real cluster: a scheduler and two worker processes."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+@pytest.fixture
+def client(cluster):
+    """Of a scheduler and two worker processes."""
+    with distributed.Client(cluster.address, set_as_default=False) as client:
         yield client
 
 
@@ -55,13 +50,13 @@ def test_local_schedulers(folder, tmp_path, kind, scheduler, n_workers):
 
 
 @pytest.mark.parametrize("kind", ["svm", "npy"])
-def test_distributed(folder, tmp_path, kind, cluster):
-    done = assert_same(folder, tmp_path, kind, scheduler=cluster, run_bytes=5000)
+def test_distributed(folder, tmp_path, kind, client):
+    done = assert_same(folder, tmp_path, kind, scheduler=client, run_bytes=5000)
     assert done.runs_written > 5
 
 
-def test_objects_on_a_cluster(folder, tmp_path, cluster):
-    gdm_dask.ingest(MATRIX, tmp_path / "s", LABELS, scheduler=cluster, run_bytes=5000, **OPTIONS)
+def test_objects_on_a_cluster(folder, tmp_path, client):
+    gdm_dask.ingest(MATRIX, tmp_path / "s", LABELS, scheduler=client, run_bytes=5000, **OPTIONS)
     assert chunks_below(tmp_path / "s") == chunks_below(folder / "svm.zarr")
 
 

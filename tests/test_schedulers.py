@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -85,50 +81,20 @@ def test_dense_storage(tmp_path: Path, scheduler: str) -> None:
     assert_same(one, GroupDiscoveryMachine(**SETTINGS).fit(dense, Y))
 
 
-def start(*arguments: str, until: str) -> tuple[subprocess.Popen, str]:
-    """A Dask process on this machine, and what its log says in place of `until`."""
-    process = subprocess.Popen([sys.executable, "-m", "dask", *arguments], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        found = re.search(until, line)
-        if found:
-            return process, found.group(1)
-    process.wait()
-    raise RuntimeError(f"dask {' '.join(arguments)} ended with {process.returncode}")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[tuple[str, list]]:
-    """The address of a scheduler, and the list of its worker processes: tests add to it."""
-    scheduler, address = start(
-        "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show", until=r"(tcp://\S+:\d+)"
-    )
-    workers: list[subprocess.Popen] = []
-    yield address, workers
-    for process in (*workers, scheduler):
-        process.kill()  # a worker that is asked to end while its scheduler ends may wait forever
-    for process in (*workers, scheduler):
-        process.communicate(timeout=30)
-
-
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 4])
-def test_a_real_cluster_that_grows(store, expected, cluster, n_workers: int) -> None:
-    address, workers = cluster
-    while len(workers) < n_workers:
-        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", "--host", "127.0.0.1")
-        workers.append(start("worker", address, *options, until=r"Registered to:\s+(\S+)")[0])
-    machine = GroupDiscoveryMachine(**SETTINGS, scheduler=address).fit(store)
+def test_a_real_cluster_that_grows(store, expected, lasting, n_workers: int) -> None:
+    lasting.refresh(n_workers)
+    machine = GroupDiscoveryMachine(**SETTINGS, scheduler=lasting.address).fit(store)
     assert_same(machine, expected)
     assert machine.counts_["tasks"] == machine.counts_["passes"] * min(4 * n_workers, store.n_blocks)
 
 
 def test_a_matrix_on_a_real_cluster(expected, cluster) -> None:
-    address, _ = cluster
-    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=address).fit(X, Y), expected)
+    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=cluster.address).fit(X, Y), expected)
 
 
 def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expected, cluster) -> None:
-    with Client(cluster[0], set_as_default=False) as client:
+    with Client(cluster.address, set_as_default=False) as client:
         machine = GroupDiscoveryMachine(**SETTINGS, scheduler=client).set_output(transform="pandas")
         again = clone(machine)
         assert again.scheduler is client
@@ -137,6 +103,6 @@ def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expect
         assert_same(again.fit(store), expected)
         assert stability_selection(machine, store, n_repeats=2).n_repeats == 2
         pickled = pickle.loads(pickle.dumps(machine))
-    assert pickled.scheduler == cluster[0]
+    assert pickled.scheduler == cluster.address
     assert_same(pickled, expected)
     assert_same(pickled.fit(store), expected)

@@ -171,7 +171,8 @@ def test_a_worker_with_another_version_is_refused(store, tmp_path: Path) -> None
     (tmp_path / "other" / "sitecustomize.py").write_text(OTHER_VERSION)
     cluster = Cluster(tmp_path / "cluster")
     try:
-        cluster.add_worker(env={"PYTHONPATH": f"{tmp_path / 'other'}:{Path(gdm_dask.__file__).parents[1]}"})
+        path = f"{tmp_path / 'other'}:{Path(gdm_dask.__file__).parents[1]}"
+        cluster.add_worker(env={"PYTHONPATH": path}, fresh=True)
         options = ["--scheduler", cluster.address, *OPTIONS]
         fit = gdm("fit", store.url, "--run", tmp_path / "run", *options, log=tmp_path / "log")
         assert fit.wait() == 3, fit.text
