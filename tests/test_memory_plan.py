@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from clusters import Started, small_data
 from large_stores import large_store
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.memory_plan import WORKER_PART, Work, plan_fit
 from gdm_dask.store.block import Block
@@ -141,7 +141,7 @@ FIT = """
 import sys
 from gdm_dask import GroupDiscoveryMachine, open_store
 machine = GroupDiscoveryMachine(
-    4, cut_size=4, C=10.0, scheduler=sys.argv[2], n_workers=2, memory_limit=int(sys.argv[3])
+    4, cut_size=4, max_cuts=1, C=10.0, scheduler=sys.argv[2], n_workers=2, memory_limit=int(sys.argv[3])
 ).fit(open_store(sys.argv[1]))
 print("read", machine.counts_["bytes_read"], machine.counts_["passes"], flush=True)
 """
@@ -178,24 +178,20 @@ class Watch(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory) -> FeatureStore:
-    return large_store(tmp_path_factory.mktemp("large") / "large.zarr", n_blocks=200, block_bytes=16 * MIB)
-
-
-@pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> None:
     """Kernels are compiled at their first use, which takes memory of its own; the limit is about the work."""
     folder = tmp_path_factory.mktemp("compiled")
-    small = large_store(folder / "small.zarr", n_blocks=2, block_bytes=16 * MIB)
+    small = large_store(folder / "small.zarr", n_blocks=2, block_bytes=8 * MIB)
     fit = Started([sys.executable, "-c", FIT, small.url, "threads", "2000000000"], folder / "log")
     assert fit.wait() == 0, fit.text
 
 
-@pytest.mark.parametrize(("scheduler", "limit"), [("threads", 530_000_000), ("processes", 670_000_000)])
+@pytest.mark.parametrize(("scheduler", "limit"), [("threads", 400_000_000), ("processes", 620_000_000)])
 @pytest.mark.usefixtures("compiled")
-def test_all_processes_stay_below_the_limit(large, tmp_path: Path, scheduler: str, limit: int) -> None:
+def test_all_processes_stay_below_the_limit(tmp_path: Path, scheduler: str, limit: int) -> None:
+    large = large_store(tmp_path / "large.zarr", n_blocks=5 * limit // (8 * MIB) + 2, block_bytes=8 * MIB)
     assert large.nbytes > 5 * limit
-    fit = Started([sys.executable, "-c", FIT, large.url, scheduler, str(limit)], tmp_path / "log")
+    fit = Started([sys.executable, "-c", FIT, large.url, scheduler, str(limit)], tmp_path / "log", fresh=True)
     watch = Watch(fit.pid)
     watch.start()
     code = fit.wait()
