@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import pickle
 import signal
 import sys
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from clusters import Cluster, Started, until
+from engine_tasks import die, die_once, fail_at_two, square, whoami
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.data import default_scheduler
@@ -113,14 +113,6 @@ def test_no_scheduler_there(monkeypatch, tmp_path: Path) -> None:
         Engine(str(tmp_path / "nowhere.json"))
 
 
-def whoami(item: int) -> tuple[int, int]:
-    return item, os.getpid()
-
-
-def square(item: int, array: np.ndarray, block: Block | None = None) -> float:
-    return item * float(array.sum()) + (0.0 if block is None else float(block.means.sum()))
-
-
 def test_places_stay_in_their_process() -> None:
     with Engine("processes", 3) as engine:
         homes = [dict(engine.map(whoami, range(9), places=range(9))) for _ in range(3)]
@@ -173,12 +165,6 @@ def test_large_arguments_on_a_cluster(cluster) -> None:
             assert engine.map(square, [1, 2, 3], array) == [array.sum(), 2 * array.sum(), 3 * array.sum()]
 
 
-def fail_at_two(item: int) -> int:
-    if item == 2:
-        raise FileNotFoundError(2, "No such file", "part-2")
-    return item
-
-
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes", "cluster"])
 def test_an_error_of_a_task_comes_through(scheduler: str, cluster) -> None:
     with (
@@ -186,19 +172,6 @@ def test_an_error_of_a_task_comes_through(scheduler: str, cluster) -> None:
         pytest.raises(FileNotFoundError, match="part-2"),
     ):
         engine.map(fail_at_two, range(4))
-
-
-def die_once(item: int, marker: Path) -> int:
-    try:
-        marker.rename(marker.with_name(f"died-{item}"))
-    except FileNotFoundError:
-        return item
-    os.kill(os.getpid(), signal.SIGKILL)
-    return -1
-
-
-def die(item: int) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
@@ -223,7 +196,7 @@ def show(iteration):
     print("cut", flush=True)
     while os.path.exists(sys.argv[2]):
         time.sleep(0.05)
-GroupDiscoveryMachine(cut_size=3, max_cuts=3, scheduler="processes", n_workers=2).fit(
+GroupDiscoveryMachine(cut_size=3, max_cuts=3, scheduler="processes", n_workers=int(sys.argv[3])).fit(
     open_store(sys.argv[1]), callback=show)
 print("done", flush=True)
 """
@@ -232,11 +205,11 @@ print("done", flush=True)
 def test_a_script_without_a_main_guard_and_the_death_of_its_driver(store, tmp_path: Path) -> None:
     script, wait = tmp_path / "script.py", tmp_path / "wait"
     script.write_text(textwrap.dedent(SCRIPT))
-    first = Started([sys.executable, str(script), store.url, str(wait)], tmp_path / "first.log")
+    first = Started([sys.executable, str(script), store.url, str(wait), "1"], tmp_path / "first.log", fresh=True)
     assert first.wait() == 0, first.text
     assert first.text.split().count("runs") == 1
     wait.touch()
-    second = Started([sys.executable, str(script), store.url, str(wait)], tmp_path / "second.log")
+    second = Started([sys.executable, str(script), store.url, str(wait), "2"], tmp_path / "second.log", fresh=True)
     second.wait_for("(cut)")
     children = [int(pid) for pid in Path(f"/proc/{second.pid}/task/{second.pid}/children").read_text().split()]
     assert len(children) >= 2

@@ -1,0 +1,40 @@
+"""Tasks for the tests of engines. A process that gets one imports this file, and nothing that takes long."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gdm_dask.store.block import Block
+
+
+def whoami(item: int) -> tuple[int, int]:
+    return item, os.getpid()
+
+
+def square(item: int, array: np.ndarray, block: Block | None = None) -> float:
+    return item * float(array.sum()) + (0.0 if block is None else float(block.means.sum()))
+
+
+def fail_at_two(item: int) -> int:
+    if item == 2:
+        raise FileNotFoundError(2, "No such file", "part-2")
+    return item
+
+
+def die_once(item: int, marker: Path) -> int:
+    try:
+        marker.rename(marker.with_name(f"died-{item}"))
+    except FileNotFoundError:
+        return item
+    os.kill(os.getpid(), signal.SIGKILL)
+    return -1
+
+
+def die(item: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
