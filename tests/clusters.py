@@ -33,6 +33,15 @@ def until(condition: Callable[[], object], what: str, patience: float = PATIENCE
         time.sleep(0.02)
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended, which a file of its number does not tell: it stays until someone asks for it."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Started:
     """A process with its output in a file; it leads a session of its own, with all that it starts.
 

@@ -3,7 +3,7 @@
 A fault is a file ``PHASE.KIND.NUMBER``. Whoever reaches the phase first renames it, and
 
 - ``kill``: is killed;  ``hang``: is stopped;  ``memory``: takes more memory than it has;
-- ``error``: fails to read, once;  ``slow``: takes a second longer.
+- ``error``: fails to read, once;  ``slow``, ``lag``: takes a second longer, or a fifth of one.
 
 With ``always`` for a number the file stays, and every worker is struck.
 """
@@ -40,8 +40,8 @@ def strike(phase: str) -> None:
                 time.sleep(0.02)
         elif kind == "error":
             raise OSError(5, "Input/output error (made by the test)")
-        elif kind == "slow":
-            time.sleep(1.0)
+        elif kind in ("slow", "lag"):
+            time.sleep(1.0 if kind == "slow" else 0.2)
         return
 
 

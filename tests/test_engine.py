@@ -17,7 +17,7 @@ import distributed
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from clusters import Cluster, Started, until
+from clusters import Cluster, Started, is_running, until
 from engine_tasks import die, die_once, fail_at_two, square, whoami
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
@@ -215,7 +215,7 @@ def test_a_script_without_a_main_guard_and_the_death_of_its_driver(store, tmp_pa
     assert len(children) >= 2
     second.signal(signal.SIGKILL)
     second.wait()
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "the processes end with their driver")
+    until(lambda: not any(map(is_running, children)), "the processes end with their driver")
 
 
 def test_homes_move_as_little_as_possible() -> None:
