@@ -9,7 +9,7 @@ from pathlib import Path
 
 import distributed
 import pytest
-from clusters import Cluster, Started, gdm, same_model, until
+from clusters import FOREVER, Cluster, Started, gdm, same_model, until
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.errors import BadInput
@@ -86,7 +86,7 @@ def test_a_failed_job_shows_its_error(client, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_job_keeps_its_state(store, expected, cluster, client, tmp_path: Path) -> None:
-    cluster.fault("top", "slow", times=40)
+    cluster.fault("top", "lag", times=FOREVER)
     job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS, False, False)
     until(lambda: any("cut 1:" in line for _, line in job_log(client, job)), "the first cut")
     assert state_of(client, job) == "running"
