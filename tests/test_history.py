@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from soak import soak
+from store_helpers import gdm
 
 from gdm_dask.cli import pipeline_commands  # noqa: F401 (registers its commands)
 from gdm_dask.cli.logs import JsonLines
@@ -139,12 +140,6 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def gdm(*words):
-    """The command as a schedule starts it."""
-    start = "import sys; from gdm_dask.cli.main import run; sys.argv[0] = 'gdm'; run()"
-    return subprocess.run([sys.executable, "-c", start, *words], capture_output=True, text=True, check=False)
-
-
 def test_the_command_line_runs_and_tells(place, capsys):
     app(["run", "paper.toml"], standalone_mode=False)
     app(["run", "paper.toml"], standalone_mode=False)
@@ -165,10 +160,10 @@ def test_the_command_line_runs_and_tells(place, capsys):
     assert capsys.readouterr().out.startswith("C")
 
 
-def test_exit_codes_and_json_logs(place):
-    done = gdm("--log-format", "json", "run", "paper.toml")
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stderr.splitlines()]
+def test_exit_codes_and_json_logs(place, capsys):
+    code, _, err = gdm(capsys, "--log-format", "json", "run", "paper.toml")
+    assert code == 0, err
+    lines = [json.loads(line) for line in err.splitlines()]
     assert [line["step"] for line in lines if "step" in line] == [
         "acquire",
         "ingest train",
@@ -179,9 +174,9 @@ def test_exit_codes_and_json_logs(place):
     lock = FileLock(place / "runs/paper/.lock")
     lock.acquire("test")
     with lock:
-        assert gdm("run", "paper.toml").returncode == 4
-    bad = gdm("run", "paper.toml", "--set", "fit.tau=9")
-    assert (bad.returncode, "fit.tau" in bad.stderr) == (2, True)
+        assert gdm(capsys, "run", "paper.toml")[0] == 4
+    code, _, err = gdm(capsys, "run", "paper.toml", "--set", "fit.tau=9")
+    assert (code, "fit.tau" in err) == (2, True)
     statuses = [(record.status, record.exit_code) for record in History(place / "runs/paper").records()]
     assert statuses == [("done", 0), ("locked", 4)]
 
