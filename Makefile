@@ -20,7 +20,7 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Each benchmark prints its figures; they mean something on a quiet machine only. Those of speed take data sets and
 # results to runs/bench and go on where they stopped: pipelines/bench/frame.py has the options, for BENCH="--again ...".

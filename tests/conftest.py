@@ -11,6 +11,18 @@ from clusters import Cluster, small_store, undisturbed
 
 from gdm_dask import FeatureStore
 
+#: Files that take long. They begin first, so that those who run tests side by side end at about the same time.
+LONG = (
+    "test_chaos.py", "test_memory_plan.py", "test_multihost.py", "test_interrupted.py", "test_engine.py",
+    "test_faults.py", "test_checkpoint.py", "test_submit.py", "test_memory.py", "test_history.py", "test_deploy.py",
+    "test_object_store.py", "test_security.py", "test_schedulers.py", "test_ingest_schedulers.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.name, len(LONG)))
+
 
 @pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
