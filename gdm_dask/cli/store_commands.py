@@ -120,6 +120,7 @@ def ingest(
     source: Any = [existing(path) for path in sources]
     names = None
     if text:
+        _check_free(store, overwrite)
         corpus = _open_corpus(source, text_column, label_column, strip_headers)
         source, names = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
     done = run_ingest(
@@ -135,6 +136,17 @@ def ingest(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _check_free(store: str, overwrite: bool) -> None:
+    """Refuse what the ingest would refuse, before the vocabulary is counted."""
+    from gdm_dask.ingestion.workspace import Workspace
+    from gdm_dask.store.folder import Folder
+    from gdm_dask.store.layout import ROOT
+
+    target = Folder(store)
+    if not overwrite and ROOT in target.names() and not Workspace(target).path.exists():
+        raise BadInput(f"{store} exists: choose another name, or pass --overwrite to replace it")
 
 
 def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_headers: bool) -> Corpus:
