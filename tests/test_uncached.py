@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gdm_dask.uncached import read_file, write_file
-from gdm_dask.work_space import PAGE, page_aligned, work_space
+from gdm_dask.work_space import LARGE, PAGE, page_aligned, work_space
 
 sizes = st.one_of(st.integers(0, 3 * PAGE), st.sampled_from([PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 70 * PAGE + 5]))
 
@@ -52,3 +53,21 @@ def test_work_space_is_kept_and_begins_at_a_page() -> None:
     assert first.ctypes.data % PAGE == 0
     assert np.shares_memory(first, work_space("some", 10, np.uint8))
     assert not np.shares_memory(first, work_space("other", 10, np.uint8))
+
+
+@pytest.mark.parametrize("nbytes", [1, LARGE - 1, LARGE, 3 * LARGE + 1])
+def test_fresh_memory_begins_at_a_page_and_is_ours_alone(nbytes: int) -> None:
+    one, other = page_aligned(nbytes), page_aligned(nbytes)
+    assert len(one) == nbytes
+    assert one.ctypes.data % PAGE == 0
+    one[:], other[:] = 1, 2
+    assert (one == 1).all()
+    assert (other == 2).all()
+
+
+def test_fresh_memory_goes_back_when_nobody_holds_it() -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    for _ in range(8):
+        page_aligned(64 * LARGE)[:] = 1
+    assert process.memory_info().rss < before + 70 * LARGE

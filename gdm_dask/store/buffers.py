@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from gdm_dask.work_space import page_aligned
+
 
 class Buffers:
     """Arrays by name; the next one of the same name takes the place of the last."""
@@ -29,7 +31,7 @@ class Buffers:
         held = self._held.get(name)
         if held is None or held.nbytes < nbytes:
             self._held.pop(name, None)
-            held = self._held[name] = np.empty(nbytes, np.uint8)
+            held = self._held[name] = page_aligned(nbytes)
         return held[:nbytes].view(dtype).reshape(shape)
 
 
