@@ -1,12 +1,15 @@
 """The store is the same, to the bit, on every scheduler and for every memory limit."""
 
+from types import SimpleNamespace
+
 import distributed
 import numpy as np
 import pytest
 from store_helpers import chunks_below, some_labels, some_matrix, write_svmlight
 
 import gdm_dask
-from gdm_dask.ingestion import run_ingest
+from gdm_dask.ingestion import driver, plan, run_ingest
+from gdm_dask.resources import n_cores
 
 MATRIX = some_matrix(300, 200)
 LABELS = some_labels(300)
@@ -63,3 +66,10 @@ def test_objects_on_a_cluster(folder, tmp_path, client):
 @pytest.mark.parametrize("memory_limit", ["450MB", "1GB", "100GB"])
 def test_memory_limits(folder, tmp_path, memory_limit):
     assert_same(folder, tmp_path, "svm", memory_limit=memory_limit)
+
+
+def test_one_thread_more_than_cores_where_the_memory_suffices():
+    source = SimpleNamespace(nbytes=10**9, least_run_bytes=100 << 20)
+    enough = [plan.BASE_BYTES + n * plan.PARSE_FACTOR * source.least_run_bytes for n in (n_cores(), n_cores() + 1)]
+    assert [driver._n_workers("threads", limit, source) for limit in enough] == [None, n_cores() + 1]
+    assert driver._n_workers("processes", enough[1], source) is None

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gdm_dask.engine import Engine
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.ingestion import plan
 from gdm_dask.ingestion.labels import encode, find_classes
 from gdm_dask.ingestion.merge import make_blocks
@@ -27,7 +27,7 @@ from gdm_dask.ingestion.partition import announce_scratch, make_runs, summarise
 from gdm_dask.ingestion.publish import publish
 from gdm_dask.ingestion.source import Source, make_source
 from gdm_dask.ingestion.workspace import Workspace
-from gdm_dask.resources import default_memory_limit, parse_bytes
+from gdm_dask.resources import default_memory_limit, n_cores, parse_bytes
 from gdm_dask.store import layout
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder
@@ -128,7 +128,7 @@ def run_ingest(
     scheduler : str or Client
         See `gdm_dask.engine.Engine`. Workers on other machines need to see the source, the scratch and the store.
     n_workers : int, optional
-        Parallel tasks; one per core by default.
+        Parallel tasks; by default one per core, and of threads one more, for some of them wait for the disk.
     scratch : path, optional
         Folder for scratch files; beside the store by default.
     overwrite : bool
@@ -160,7 +160,7 @@ def run_ingest(
         "format_version": layout.FORMAT_VERSION,
     }
     with workspace:
-        with Engine(scheduler, n_workers) as engine:
+        with Engine(scheduler, n_workers or _n_workers(scheduler, limit, given)) as engine:
             processes = not engine.shares_memory
             most = plan.run_bytes(limit, engine.n_workers, processes, given.nbytes or 0, given.least_run_bytes)
             plan.check_block_size(limit, processes, options.block_bytes)
@@ -180,6 +180,18 @@ def run_ingest(
     return IngestReport(
         store, len(runs) - runs_kept, runs_kept, len(entries) - blocks_kept, blocks_kept, parts.skipped, parts.unseen
     )
+
+
+def _n_workers(scheduler: Any, limit: int, source: Source) -> int | None:
+    """Workers where their number is not given: one thread more than there are cores, if the memory suffices."""
+    if scheduler != "threads":
+        return None
+    more = n_cores() + 1
+    try:
+        plan.run_bytes(limit, more, False, source.nbytes or 0, source.least_run_bytes)
+    except MemoryLimitTooLow:
+        return None
+    return more
 
 
 def _check_labels(source: Source, like: FeatureStore | None) -> None:
