@@ -143,7 +143,9 @@ def read_array(
         return np.zeros((max(0, stop - start), *row_shape), entry.dtype)
     first, last = start // entry.chunk, -(-stop // entry.chunk)
     shape = ((last - first) * entry.chunk, *row_shape)
-    out = (buffers or Buffers()).take(PurePosixPath(name).name, shape, entry.dtype)
+    out = (
+        np.empty(shape, entry.dtype) if buffers is None else buffers.take(PurePosixPath(name).name, shape, entry.dtype)
+    )
     for number in range(first, last):
         position = (number - first) * entry.chunk
         _read_chunk(folder, name, entry, number, out[position : position + entry.chunk], once)

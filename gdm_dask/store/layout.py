@@ -189,6 +189,7 @@ def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, b
     Without them it has memory of its own, to be kept there: a copy in the page cache would be of no use.
     """
     once = buffers is None
+    buffers = buffers or Buffers()  # what is kept lies in memory of its own
     found = {
         name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name], buffers=buffers, once=once)
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
