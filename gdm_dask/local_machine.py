@@ -8,7 +8,9 @@ finds the active samples anew, and ends at the exact minimum when they stay the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from gdm_dask.master_rows import Rows
 from gdm_dask.store.block import Block
 
 MAX_NEWTON_STEPS = 100
+
+#: H and g of ``F = 1/2 w'H w - g'w + const``, with b eliminated; and the best b as a function of w.
+Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], float]]
 
 
 class LocalMachine:
@@ -30,7 +35,11 @@ class LocalMachine:
     b : float
     value : float
         F of the subset.
+    chosen : SubsetMachine
+        The machine on the subset alone.
     """
+
+    chosen: SubsetMachine
 
     def __init__(self, rows: Rows, y: np.ndarray, C: float) -> None:
         self._rows, self._y, self._C = rows, y, C
@@ -38,27 +47,20 @@ class LocalMachine:
         self.w = np.zeros(rows.n_rows)
         self.b = 0.0
         self.value = np.inf
-        self._projected = np.zeros(self.n_samples)
-        self._active = np.zeros(self.n_samples, bool)
-        self._change = np.zeros(self.n_samples, np.int8)
-        self._gram = np.zeros((rows.n_rows, rows.n_rows))
-        self._signed = np.zeros(rows.n_rows)
+        self._moments = ActiveMoments(rows, y)
 
     def solve(self, chosen: np.ndarray) -> None:
-        """Newton's method on the subset `chosen`."""
-        outside = np.ones(len(self.w), bool)
-        outside[chosen] = False
-        self.w[outside] = 0.0
-        self.value = self._evaluate(self.w, self.b)
-        for step in range(MAX_NEWTON_STEPS):
-            n_changed = self._take_active()
-            if step and not n_changed:
-                return
-            hessian, gradient, intercept = self.quadratic()
-            w = np.zeros_like(self.w)
-            w[chosen] = np.linalg.solve(hessian[np.ix_(chosen, chosen)], gradient[chosen])
-            if not self._line_search(w, intercept(w)):
-                return
+        """Newton's method on the subset `chosen`, given by increasing positions."""
+        self.chosen = SubsetMachine(self._rows.subset(chosen), self._y, self._C, self.w[chosen], self.b)
+        self.chosen.solve()
+        self.w = np.zeros_like(self.w)
+        self.w[chosen] = self.chosen.w
+        self.b, self.value = self.chosen.b, self.chosen.value
+
+    def quadratic(self) -> Quadratic:
+        """F as a function of the weights of all rows, for the active samples of the subset."""
+        self._moments.update(self.chosen.active)
+        return self._moments.quadratic(self._C)
 
     def extended(self, others: Block, chosen: np.ndarray) -> LocalMachine:
         """The same machine with further rows, solved on the same subset."""
@@ -81,33 +83,82 @@ class LocalMachine:
         """G of the subset: by how much it lowers F, which is known in closed form without features."""
         return 0.5 * self._C * len(self._y) * (1.0 - float(self._y.mean()) ** 2) - self.value
 
+
+class ActiveMoments:
+    """Second moments of rows over the active samples, kept up to date as these change."""
+
+    def __init__(self, rows: Rows, y: np.ndarray) -> None:
+        self._rows, self._y = rows, y
+        self._active = np.zeros(rows.n_samples, bool)
+        self._gram = np.zeros((rows.n_rows, rows.n_rows))
+        self._signed = np.zeros(rows.n_rows)
+
+    def update(self, active: np.ndarray) -> int:
+        """Take these as the active samples; returns how many are new or gone."""
+        change = np.subtract(active, self._active, dtype=np.int8)
+        n_changed = int(np.count_nonzero(change))
+        if n_changed:
+            gram, signed = self._rows.gram(change, self._y)
+            self._gram += gram
+            self._signed += signed
+            self._active[:] = active
+        return n_changed
+
+    def quadratic(self, C: float) -> Quadratic:
+        """F as a function of the weights."""
+        active = self._active.astype(np.float64)
+        count, labels = max(1.0, float(active.sum())), float(active @ self._y)
+        sums = self._rows.scores(active)
+        hessian = self._gram - np.outer(sums, sums / count)
+        hessian *= C
+        hessian[np.diag_indices_from(hessian)] += 1.0
+        gradient = C * (self._signed - sums * labels / count)
+        return hessian, gradient, lambda w: (labels - float(sums @ w)) / count
+
+
+class SubsetMachine:
+    """Solves (3) with an intercept on all of its rows.
+
+    Parameters
+    ----------
+    rows : Rows
+    y : ndarray of shape (n_samples,)
+    C : float
+    w, b
+        Where to begin.
+    """
+
+    def __init__(self, rows: Rows, y: np.ndarray, C: float, w: np.ndarray, b: float) -> None:
+        self._rows, self._y, self._C = rows, y, C
+        self.w, self.b = w, b
+        self._projected = np.zeros(rows.n_samples)
+        self.active = np.zeros(rows.n_samples, bool)
+        self._moments = ActiveMoments(rows, y)
+        self.value = self._evaluate(w, b)
+
+    def solve(self) -> None:
+        """Newton's method, until the active samples stay the same."""
+        for step in range(MAX_NEWTON_STEPS):
+            _find_active(self._projected, self._y, self.b, self.active)
+            if not self._moments.update(self.active) and step:
+                return
+            hessian, gradient, intercept = self.quadratic()
+            w = np.linalg.solve(hessian, gradient)
+            if not self._line_search(w, intercept(w)):
+                return
+
+    def quadratic(self) -> Quadratic:
+        """F as a function of the weights, for the active samples."""
+        return self._moments.quadratic(self._C)
+
     def _evaluate(self, w: np.ndarray, b: float) -> float:
         """F at (w, b); sets the margins' projection."""
         self._rows.project(w, self._projected)
         return 0.5 * float(w @ w) + 0.5 * self._C * _squared_slack(self._projected, self._y, b)
 
-    def _take_active(self) -> int:
-        """Samples inside the margin at the present w and b, and their second moments; how many are new or gone."""
-        n_changed = _find_active(self._projected, self._y, self.b, self._active, self._change)
-        if n_changed:
-            gram, signed = self._rows.gram(self._change, self._y)
-            self._gram += gram
-            self._signed += signed
-        return n_changed
-
-    def quadratic(self) -> tuple:
-        """H and g of ``F = 1/2 w'H w - g'w + const`` for the active samples, b eliminated; and b as a function of w."""
-        active = self._active.astype(np.float64)
-        count, labels = max(1.0, float(active.sum())), float(active @ self._y)
-        sums = self._rows.scores(active)
-        hessian = self._C * (self._gram - np.outer(sums, sums) / count)
-        hessian[np.diag_indices_from(hessian)] += 1.0
-        gradient = self._C * (self._signed - sums * labels / count)
-        return hessian, gradient, lambda w: (labels - float(sums @ w)) / count
-
     def _line_search(self, w: np.ndarray, b: float) -> bool:
         """Go towards (w, b), halving the step until F falls; False where it does not."""
-        start_w, start_b, start = self.w.copy(), self.b, self.value
+        start_w, start_b, start = self.w, self.b, self.value
         step = 1.0
         while step > 1e-6:
             trial_w, trial_b = start_w + step * (w - start_w), start_b + step * (b - start_b)
@@ -134,12 +185,7 @@ def _squared_slack(projected, y, b):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _find_active(projected, y, b, active, change):  # type: ignore[no-untyped-def]
-    """Update the samples inside the margin and write how they changed; return how many did."""
-    n_changed = 0
+def _find_active(projected, y, b, active):  # type: ignore[no-untyped-def]
+    """Write which samples are inside the margin."""
     for i in range(len(y)):
-        now = y[i] * (projected[i] + b) < 1.0
-        change[i] = np.int8(now) - np.int8(active[i])
-        active[i] = now
-        n_changed += change[i] != 0
-    return n_changed
+        active[i] = y[i] * (projected[i] + b) < 1.0

@@ -39,6 +39,9 @@ MOST_RANGES = 8
 GROWTH = 4
 """The room for sparse features grows by a quarter of what is needed."""
 
+LEFT_OUT = np.uint32(2**32 - 1)
+"""Stands for the place of a row that is not in a subset."""
+
 Result = TypeVar("Result")
 
 
@@ -77,6 +80,18 @@ class Rows:
         twin._dense = self._dense[: self._dense_at.size].copy()
         twin._pending = list(self._pending)
         return twin
+
+    def subset(self, chosen: np.ndarray) -> Rows:
+        """Some of the rows, given by increasing positions, as rows of their own."""
+        part = Rows(self.n_samples)
+        part.n_rows = len(chosen)
+        part._scales, part._shifts = self._scales[chosen], self._shifts[chosen]
+        place = np.full(self.n_rows, LEFT_OUT, np.uint32)
+        place[chosen] = np.arange(len(chosen))
+        part._sparse.indptr, part._sparse.positions, part._sparse.values = _subset(*self._by_sample(), place)
+        kept = np.flatnonzero(place[self._dense_at] != LEFT_OUT)
+        part._dense, part._dense_at = self._dense[kept], place[self._dense_at[kept]].astype(np.int64)
+        return part
 
     def append(
         self,
@@ -129,7 +144,7 @@ class Rows:
     def _by_sample(self) -> BySample:
         """Return the sparse rows, with those that were set aside."""
         if self._pending:
-            new = sparse.vstack(self._pending, format="csr")
+            new = self._pending[0] if len(self._pending) == 1 else sparse.vstack(self._pending, format="csr")
             self._sparse.insert(new.T.tocsr(), first=self.n_rows - new.shape[0])
             self._pending = []
         return self._sparse.indptr, self._sparse.positions, self._sparse.values
@@ -296,6 +311,26 @@ def _spread(indptr, positions, values, added, new_positions, new_values, first):
             positions[indptr[i + 1] + q] = first + new_positions[q]
             if values is not None:
                 values[indptr[i + 1] + q] = new_values[q]
+
+
+@compiled
+def _subset(indptr, positions, values, place):  # type: ignore[no-untyped-def]
+    """Entries of the features that have a place, at that place."""
+    found = np.zeros_like(indptr)
+    for i in range(indptr.size - 1):
+        found[i + 1] = found[i]
+        for p in range(indptr[i], indptr[i + 1]):
+            found[i + 1] += place[positions[p]] != LEFT_OUT
+    new_positions = np.empty(found[-1], np.uint32)
+    new_values = None if values is None else np.empty(found[-1], values.dtype)
+    q = 0
+    for p in range(indptr[-1]):
+        if place[positions[p]] != LEFT_OUT:
+            new_positions[q] = place[positions[p]]
+            if values is not None:
+                new_values[q] = values[p]
+            q += 1
+    return found, new_positions, new_values
 
 
 @compiled

@@ -114,9 +114,9 @@ def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
     """Remove what is missed least until `k` are left."""
     machine.solve(chosen)
     while len(chosen) > k:
-        hessian, gradient, _ = machine.quadratic()
-        inverse = np.linalg.inv(hessian[np.ix_(chosen, chosen)])
-        weights = inverse @ gradient[chosen]
+        hessian, gradient, _ = machine.chosen.quadratic()
+        inverse = np.linalg.inv(hessian)
+        weights = inverse @ gradient
         left = np.ones(len(chosen), bool)
         for _ in range(min(max(1, int(BACKWARD_PART * len(chosen))), len(chosen) - k)):
             missed = np.where(left, weights**2 / np.where(left, np.diag(inverse), 1.0), np.inf)

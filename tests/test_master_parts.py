@@ -39,6 +39,25 @@ def test_products_of_rows(kind: str, n: int, sizes: list[int], seed: int) -> Non
     np.testing.assert_allclose(signed, Z @ (change * instance.y), atol=1e-9)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(kinds, st.integers(2, 60), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 999))
+def test_a_subset_of_rows_has_the_same_products(kind: str, n: int, sizes: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    d = sum(sizes)
+    instance = make(kind, n, d + 1, 1, 1.0, seed)
+    instance.X = instance.X[:d]
+    Z, rows = instance.normalised(), rows_of(instance.X, sizes)
+    chosen = np.flatnonzero(rng.random(d) < 0.6)
+    part, out = rows.subset(chosen), np.empty(n)
+    weights, change = rng.normal(size=len(chosen)), rng.integers(-1, 2, n).astype(np.int8)
+    part.project(weights, out)
+    np.testing.assert_allclose(out, Z[chosen].T @ weights, atol=1e-9)
+    gram, signed = part.gram(change, instance.y)
+    np.testing.assert_allclose(gram, (Z[chosen] * change) @ Z[chosen].T, atol=1e-9)
+    np.testing.assert_allclose(signed, Z[chosen] @ (change * instance.y), atol=1e-9)
+    np.testing.assert_allclose(rows.scores(out), Z @ out, atol=1e-9)  # those it was taken from are as they were
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(-6, 6), st.integers(0, 999))
 def test_minimum_on_the_simplex(size: int, rank: int, log_scale: float, seed: int) -> None:
