@@ -137,9 +137,10 @@ def _find_cut(machine: Machine, passes: Passes, settings: Settings) -> tuple[Cut
     floor = NEGLIGIBLE * float(np.linalg.norm(alpha))
     wanted = max(MIN_RANKED, RANKED_PER_FEATURE * settings.cut_size)
     seconds = 0.0
+    known = np.array([*spoken.features, *spoken.affiliated], np.int64)
     while True:
         clock = time.perf_counter()
-        ranking = passes.top(vector, wanted + len(spoken.affiliated) + len(spoken.features))[0]
+        ranking = passes.top(vector, wanted + len(known), known)[0]
         seconds += time.perf_counter() - clock
         try:
             candidates = Candidates(ranking, spoken, machine.pool.recording(passes.rows), floor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gdm_dask.errors import MemoryLimitTooLow
+from gdm_dask.leaders import MAX_BYTES as MAX_LEADER_BYTES
 from gdm_dask.pool import MAX_BYTES as MAX_POOL_BYTES
 from gdm_dask.resources import format_bytes
 
@@ -56,14 +57,15 @@ class Work:
 
     @property
     def driver_bytes(self) -> int:
-        """What the driver holds: vectors, the rows of supports, those to choose among, and the process itself."""
+        """What the driver holds: vectors, rows of supports, of those to choose among and of leaders, and itself."""
         guess = min(8 * self.n_samples, max(self.block_bytes, default=0)) // 4 * self.n_supports
         if self.support_bytes is None:
             rows, once = 2 * guess, guess
         else:
             rows, once = SUPPORT_COPIES * self.support_bytes, self.support_bytes
         pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
-        return DRIVER_BYTES + 8 * self.n_samples * DRIVER_VECTORS + rows + POOL_COPIES * pool
+        leaders = min(MAX_LEADER_BYTES, sum(self.block_bytes))
+        return DRIVER_BYTES + 8 * self.n_samples * DRIVER_VECTORS + rows + POOL_COPIES * pool + leaders
 
     @property
     def task_bytes(self) -> int:

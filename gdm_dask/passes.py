@@ -12,6 +12,7 @@ import numpy as np
 
 from gdm_dask.engine import Engine
 from gdm_dask.groups import Pairs, Supports, find_pairs, merge_pairs, prepare
+from gdm_dask.leaders import Leaders, Wanted
 from gdm_dask.ranking import Ranking, merge, top_of_block
 from gdm_dask.scores import scores
 from gdm_dask.store.block import Block, stack
@@ -43,16 +44,29 @@ class PassCounts:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def score_task(numbers: list[int], handle: Any, vectors: np.ndarray, k: int) -> tuple[list[Ranking], Reads]:
-    """Top `k` of some blocks for every vector."""
+@dataclass(frozen=True)
+class Ranked:
+    """What a score task found: a ranking for every vector, and leaders with their rows."""
+
+    rankings: list[Ranking]
+    leaders: tuple[np.ndarray, Block | None]
+
+
+def score_task(
+    numbers: list[int], handle: Any, vectors: np.ndarray, wanted: Wanted, k: int
+) -> tuple[Ranked, Reads]:  # fmt: skip
+    """Top `k` of some blocks for every vector; and the leaders' rows, of blocks that had to be read."""
     found: list[list[Ranking]] = [[] for _ in vectors]
+    leaders = Leaders(wanted)
     n_read = n_bytes = 0
     for block, read in handle.blocks(numbers):
         n_read, n_bytes = n_read + (read > 0), n_bytes + read
         room = work_space("scores", len(vectors) * block.n_rows, np.float64).reshape(len(vectors), block.n_rows)
         for rankings, row_scores in zip(found, scores(block, vectors, room), strict=True):
             rankings.append(top_of_block(block.start, row_scores, k))
-    return [merge(rankings, k) for rankings in found], Reads(n_read, n_bytes)
+            if read and wanted.n_rows:
+                leaders.see(block, rankings[-1])
+    return Ranked([merge(rankings, k) for rankings in found], leaders.found()), Reads(n_read, n_bytes)
 
 
 def group_task(numbers: list[int], handle: Any, supports: Supports) -> tuple[Pairs, Reads]:
@@ -105,12 +119,19 @@ class Passes:
         self._engine = engine
         self._tasks = tasks_of(sizes, engine)
         self._last_read = 0  # bytes of the last pass
+        self._leaders: list[tuple[np.ndarray, Block]] = []  # features and rows that came with the last ranking
         self.counts = PassCounts()
 
-    def top(self, vectors: np.ndarray, k: int) -> list[Ranking]:
-        """One score pass: the global top `k` for every vector ``a = alpha * y``, (p, n_samples)."""
-        results = self._run("scores", partial(score_task, k=k), np.ascontiguousarray(vectors, float))
-        return [merge([rankings[v] for rankings, _ in results], k) for v in range(len(vectors))]
+    def top(self, vectors: np.ndarray, k: int, spoken: np.ndarray | None = None) -> list[Ranking]:
+        """One score pass: the global top `k` for every vector ``a = alpha * y``, (p, n_samples).
+
+        Where rows of the best will be asked for next, but not those of the features `spoken`, they come with it.
+        """
+        n_tasks = len(self._tasks)
+        wanted = Wanted(np.zeros(0, np.int64), 0, 0) if spoken is None else Wanted.of_pass(spoken, n_tasks)
+        results = self._run("scores", partial(score_task, k=k), np.ascontiguousarray(vectors, float), wanted)
+        self._leaders = [ranked.leaders for ranked, _ in results if ranked.leaders[1] is not None]
+        return [merge([ranked.rankings[v] for ranked, _ in results], k) for v in range(len(vectors))]
 
     def groups(self, rows: Block, limit: float) -> Pairs:
         """One pass for the groups of all supports, given as raw rows."""
@@ -121,21 +142,35 @@ class Passes:
         return pairs
 
     def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features, from the workers that hold their blocks, or in parallel where none does."""
+        """Raw rows of some features: those of leaders are here, the others are read."""
         began = time.perf_counter()
-        if (self._engine.shares_memory and self._last_read == 0) or not len(features):
-            rows = self.handle.rows(features)
-        else:
-            starts = self.handle.block_starts[[numbers[0] for numbers in self._tasks]]
-            owner = np.searchsorted(starts, features, side="right") - 1
-            places = np.unique(owner)
-            wanted = [np.flatnonzero(owner == place) for place in places]
-            parts = self._engine.map(
-                row_task, [features[positions] for positions in wanted], self.handle, places=places.tolist()
-            )
-            rows = stack(parts).rows(np.argsort(np.concatenate(wanted)))
+        missing = np.ones(len(features), bool)
+        parts, order = [], []
+        for leading, led in self._leaders:
+            _, positions, places = np.intersect1d(features, leading, return_indices=True)
+            if len(positions):
+                parts.append(led.rows(places))
+                order.append(positions)
+                missing[positions] = False
+        if missing.any() or not parts:
+            parts.append(self._read_rows(features[missing]))
+            order.append(np.flatnonzero(missing))
+        rows = stack(parts).rows(np.argsort(np.concatenate(order)))
         self._clock("rows", began)
         return rows
+
+    def _read_rows(self, features: np.ndarray) -> Block:
+        """Raw rows of some features, from the workers that hold their blocks, or in parallel where none does."""
+        if (self._engine.shares_memory and self._last_read == 0) or not len(features):
+            return self.handle.rows(features)
+        starts = self.handle.block_starts[[numbers[0] for numbers in self._tasks]]
+        owner = np.searchsorted(starts, features, side="right") - 1
+        places = np.unique(owner)
+        wanted = [np.flatnonzero(owner == place) for place in places]
+        parts = self._engine.map(
+            row_task, [features[positions] for positions in wanted], self.handle, places=places.tolist()
+        )
+        return stack(parts).rows(np.argsort(np.concatenate(wanted)))
 
     def _run(self, name: str, task: Callable[..., Any], *common: Any) -> list[Any]:
         began = time.perf_counter()

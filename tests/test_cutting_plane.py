@@ -40,10 +40,10 @@ class Run:
     def _listen(self, passes: Passes) -> None:
         rank = passes.top
 
-        def top(vectors: np.ndarray, k: int):
+        def top(vectors: np.ndarray, k: int, spoken: np.ndarray):
             if not self.vectors or not np.array_equal(self.vectors[-1], vectors[0]):
                 self.vectors.append(vectors[0].copy())
-            return rank(vectors, k)
+            return rank(vectors, k, spoken)
 
         passes.top = top  # type: ignore[method-assign]
 

@@ -186,7 +186,7 @@ def compiled(tmp_path_factory) -> None:
     assert fit.wait() == 0, fit.text
 
 
-@pytest.mark.parametrize(("scheduler", "limit"), [("threads", 400_000_000), ("processes", 620_000_000)])
+@pytest.mark.parametrize(("scheduler", "limit"), [("threads", 400_000_000), ("processes", 640_000_000)])
 @pytest.mark.usefixtures("compiled")
 def test_all_processes_stay_below_the_limit(tmp_path: Path, scheduler: str, limit: int) -> None:
     large = large_store(tmp_path / "large.zarr", n_blocks=5 * limit // (8 * MIB) + 2, block_bytes=8 * MIB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,8 +73,22 @@ def test_one_pass_per_cut_and_one_for_the_groups(store, tracker, no_cache, group
     assert tracker.blocks == Counter(dict.fromkeys(range(store.n_blocks), passes))
     assert gdm.counts_["blocks_read"] == passes * store.n_blocks
     assert gdm.counts_["bytes_read"] == passes * store.nbytes
-    # rows of candidates: those of some blocks, a few times for each cut, and never a whole block
+    assert tracker.rows == Counter()  # rows of candidates came with the ranking
+
+
+@pytest.mark.parametrize(("n_leaders", "n_bytes"), [(3, 1 << 20), (256, 300)])
+def test_rows_that_did_not_come_with_the_ranking_are_read(
+    store, tracker, no_cache, monkeypatch, n_leaders: int, n_bytes: int
+) -> None:
+    few = partial(GroupDiscoveryMachine, cut_size=2, max_cuts=4, tol=0.0, scheduler="synchronous")
+    expected = few().fit(store)
+    monkeypatch.setattr("gdm_dask.leaders.N_LEADERS", n_leaders)
+    monkeypatch.setattr("gdm_dask.leaders.MAX_BYTES", n_bytes)
+    found = few().fit(store)
+    # those of some blocks, a few times for each cut, and never a whole block
     assert 0 < sum(tracker.rows.values()) <= 4 * store.n_blocks
+    assert found.support_features_.tolist() == expected.support_features_.tolist()
+    assert found.weights_.tolist() == expected.weights_.tolist()
 
 
 def test_the_pass_that_proves_the_tolerance_is_one_more(store, tracker, no_cache) -> None:
