@@ -103,6 +103,16 @@ def test_a_fit_over_tls(store, expected, tls_cluster, certificates, tmp_path: Pa
     same_model(tmp_path / "run", expected)
 
 
+def test_an_ingest_over_tls(tls_cluster, certificates, tmp_path: Path) -> None:
+    source = tmp_path / "few.svm"
+    source.write_text("+1 1:0.5 3:2\n-1 2:0.25\n")
+    options = ["--scheduler", tls_cluster.address, *tls_options(certificates)]
+    done = gdm("ingest", str(source), str(tmp_path / "few.zarr"), *options, log=tmp_path / "log")
+    assert done.wait() == 0, done.text
+    made = open_store(tmp_path / "few.zarr").to_scipy().toarray().tolist()
+    assert made == [[0.5, 0], [0, 0.25], [2, 0]]
+
+
 def test_a_search_over_tls(store, tls_cluster, certificates, tmp_path: Path) -> None:
     grid = ["-k", "3", "--C", "1", "--C", "50", "--folds", "2", "--scheduler", tls_cluster.address]
     refused = gdm("tune", store.url, *grid, log=tmp_path / "refused")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from gdm_dask.cli import options as opt
 from gdm_dask.cli.main import app, existing, out
 from gdm_dask.cli.markup import escape
 from gdm_dask.errors import BadInput
@@ -73,6 +74,7 @@ STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 
 
 @app.command()
+@opt.takes(security=opt.security)
 def ingest(
     paths: Paths,
     labels: Labels = None,
@@ -99,6 +101,7 @@ def ingest(
     strip_headers: StripHeaders = False,
     text_column: TextColumn = "text",
     label_column: LabelColumn = "label",
+    security: Any = None,
 ) -> None:
     """Turn a data set into a feature store, whatever its size.
 
@@ -123,12 +126,12 @@ def ingest(
         _check_free(store, overwrite)
         corpus = _open_corpus(source, text_column, label_column, strip_headers)
         source, names = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
-    done = run_ingest(
-        source, store, labels, feature_names=names, n_features=n_features, like=like, index_base=index_base,
-        on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size, memory_limit=memory_limit,
-        scheduler=scheduler, n_workers=workers, scratch=scratch, overwrite=overwrite,
-        run_bytes=run_size,
-    )  # fmt: skip
+    with opt.chosen_scheduler(scheduler, security) as chosen:
+        done = run_ingest(
+            source, store, labels, feature_names=names, n_features=n_features, like=like, index_base=index_base,
+            on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size, memory_limit=memory_limit,
+            scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite, run_bytes=run_size,
+        )  # fmt: skip
     features, samples = done.store.shape
     out.print(
         f"{escape(store)}: {features:,} features x {samples:,} samples, {done.store.nnz:,} nonzeros, "
