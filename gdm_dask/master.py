@@ -30,7 +30,7 @@ class MasterSolution:
     Attributes
     ----------
     alpha : (n,) array
-        Weights of the samples, on the simplex.
+        Weights of the samples, on the simplex; read-only.
     mu : (T,) array
         Weights of the cuts, on the simplex.
     weights : (d,) array
@@ -111,6 +111,7 @@ class Master:
         self._newton = Newton(self.rows, self.y)
         self._alpha = np.full(self.y.size, 1.0 / self.y.size)
         self._mu = np.zeros(0)
+        self._scores: np.ndarray | None = None
 
     @property
     def alpha(self) -> np.ndarray:
@@ -120,6 +121,7 @@ class Master:
     @alpha.setter
     def alpha(self, alpha: np.ndarray) -> None:
         self._alpha = _checked_weights("alpha", alpha, self.y.size)
+        self._scores = None
 
     @property
     def mu(self) -> np.ndarray:
@@ -181,9 +183,11 @@ class Master:
         if not newton.gap <= tol:
             message = f"the master problem stopped at a relative gap of {newton.gap:.1e} instead of {tol:.1e}"
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
-        self._alpha, self._mu = newton.alpha.copy(), newton.mu.copy()
+        self._alpha, self._mu = newton.alpha, newton.mu.copy()
+        self._alpha.flags.writeable = False  # the solution holds it too
+        self._scores = newton.c.copy()
         return MasterSolution(
-            alpha=newton.alpha.copy(),
+            alpha=self._alpha,
             mu=newton.mu,
             weights=newton.w,
             scores=newton.c,
@@ -199,9 +203,18 @@ class Master:
         members = np.zeros((self.rows.n_rows, len(self.cuts)))
         for t, features in enumerate(self.cuts):
             members[features, t] = 1.0
-        w = (members @ self._mu) * self.rows.scores(self._alpha * self.y)
+        w = (members @ self._mu) * self._scores_at_start()
         mu = self._mu if self._mu.any() else np.full(len(self.cuts), 1.0 / len(self.cuts))
         self._newton.solve(members, w, mu, self.C, tol)
+
+    def _scores_at_start(self) -> np.ndarray:
+        """Scores at alpha, zero for features that no cut with a weight holds, if that spares a pass.
+
+        The scores of sparse features do not depend on which others there are, to the last bit.
+        """
+        if self._scores is None or not self.rows.is_sparse:
+            return self._newton.scores(self._alpha)
+        return np.pad(self._scores, (0, self.rows.n_rows - self._scores.size))
 
 
 def _checked_tol(tol: float) -> float:

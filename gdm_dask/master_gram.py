@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdm_dask.compiled import compiled
-from gdm_dask.master_sparse import Entries, cross_sparse, gram_sparse, sum_sparse
+from gdm_dask.master_sparse import Entries, cross_sparse, gram_sparse, pair_sparse, total_sparse
 
 BLOCK = 1024
 """Samples of dense rows that are taken at a time, so that they stay in the second cache."""
@@ -42,6 +42,12 @@ class Moments:
         """Return the sums over no samples."""
         return cls(np.zeros((n_rows, n_rows)), np.zeros(n_rows), np.zeros(n_rows))
 
+    def padded(self, n_rows: int) -> Moments:
+        """Return the same sums with zeros for further features."""
+        more = n_rows - self.sums.size
+        gram, sums, signed = np.pad(self.gram, (0, more)), np.pad(self.sums, (0, more)), np.pad(self.signed, (0, more))
+        return Moments(gram, sums, signed, self.count, self.labels)
+
     def add(self, other: Moments) -> None:
         """Add the sums over other samples."""
         self.gram += other.gram
@@ -52,10 +58,15 @@ class Moments:
 
     def add_sparse(self, rows: Entries, begin: int, end: int, change: np.ndarray, y: np.ndarray) -> None:
         """Add what concerns sparse rows alone, and count the samples."""
-        count, labels = sum_sparse(*rows, begin, end, change, y, self.sums, self.signed)
-        gram_sparse(*rows, begin, end, change, self.gram)
+        count, labels = gram_sparse(*rows, begin, end, change, y, self.gram, self.sums, self.signed)
         self.count += count
         self.labels += labels
+
+    def add_new(self, rows: Entries, begin: int, end: int, first_row: int, y: np.ndarray) -> None:
+        """Add what concerns the sparse rows from `first_row` on, over all samples of a range."""
+        bounds, places, values = rows
+        total_sparse(bounds[first_row:], places, values, begin, end, y, self.sums[first_row:], self.signed[first_row:])
+        pair_sparse(*rows, begin, end, first_row, self.gram)
 
     def add_dense(
         self,

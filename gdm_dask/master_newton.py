@@ -10,7 +10,8 @@ samples, those with alpha_i > 0. A step maximises L with the present piece exten
 the samples out of the problem (see `master_model`), so that they are passed over a few times only:
 
 - once for the margins and once for the scores of every step;
-- once for the Gram matrix of the active samples, and then for the samples that enter or leave.
+- once for the Gram matrix of the active samples, or of all where most are active, and then for the samples
+  that enter or leave. Sums over all samples are kept: new features add their own to them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from __future__ import annotations
 import numpy as np
 
 from gdm_dask.compiled import compiled
+from gdm_dask.master_gram import Moments
 from gdm_dask.master_model import Model, solve_model
 from gdm_dask.master_rows import Rows
-from gdm_dask.simplex import fill_alpha, find_gamma
+from gdm_dask.simplex import Excess, add_excess, fill_alpha, find_gamma, measure_excess
+from gdm_dask.work_space import page_aligned
 
 MAX_STEPS = 500
 LOOSE = 0.01
@@ -47,10 +50,8 @@ class Newton:
         Weights of the features.
     mu : (T,) array
         Weights of the cuts.
-    alpha : (n,) array
-        Weights of the samples that belong to `w`.
     c : (d,) array
-        Scores at alpha.
+        Scores at the weights alpha of the samples that belong to `w`.
     lower, upper, gap : float
         Bounds on the optimum from `w` and from alpha, and their distance relative to `upper`.
     n_steps, n_rounds : int
@@ -60,9 +61,9 @@ class Newton:
     def __init__(self, rows: Rows, y: np.ndarray) -> None:
         n = rows.n_samples
         self.rows, self.y = rows, y
-        self.alpha = np.empty(n)
-        self._margins, self._trial, self._signed = np.empty(n), np.empty(n), np.empty(n)
+        self._margins, self._trial, self._signed = _vector(n), _vector(n), _vector(n)
         self._active, self._change = np.empty(n, dtype=np.int8), np.empty(n, dtype=np.int8)
+        self._totals = Moments.zeros(0)
 
     def solve(self, members: np.ndarray, w: np.ndarray, mu: np.ndarray, C: float, tol: float) -> None:
         """Iterate from (w, mu) until the gap is at most `tol`, or as far as rounding lets it.
@@ -123,28 +124,54 @@ class Newton:
 
     def _place(self, w: np.ndarray, mu: np.ndarray, C: float) -> None:
         """Start from given weights."""
-        self.C, self._gamma = C, np.inf
+        self.C, self._gamma = C, -np.inf
         self._project(w, self._margins)
         self.w, self.mu, self.lower = w, mu, self._evaluate(w, mu, self._margins)
         self._certify()
 
     def _project(self, w: np.ndarray, margins: np.ndarray) -> None:
-        self.rows.project(w, margins)
-        margins *= self.y
+        self.rows.project(w, margins, self.y)
 
     def _evaluate(self, w: np.ndarray, mu: np.ndarray, margins: np.ndarray) -> float:
         """Make alpha that of the given weights; return the lower bound."""
-        self._gamma = find_gamma(margins, self.C, self._gamma)
-        squared, along = fill_alpha(margins, self._gamma, self.alpha)
-        self._ridge = squared / (2.0 * self.C)
-        return along + self._ridge - 0.5 * sum_of_norms(w, mu, self.members) ** 2
+
+        def excess(gamma: float) -> Excess:
+            parts = self.rows.over_ranges(lambda begin, end: measure_excess(margins[begin:end], gamma))
+            return add_excess(parts)
+
+        self._gamma, found = find_gamma(excess, self.C, self._gamma)
+        self._total = found.total
+        self._ridge = found.squared / found.total**2 / (2.0 * self.C)
+        return found.along / found.total + self._ridge - 0.5 * sum_of_norms(w, mu, self.members) ** 2
 
     def _certify(self) -> None:
         """Find the scores at alpha and the upper bound."""
-        np.multiply(self.alpha, self.y, out=self._signed)
-        self.c = self.rows.scores(self._signed)
+        margins, gamma, scale = self._margins, self._gamma, 1.0 / self._total
+        y, signed = self.y, self._signed
+
+        def fill(begin: int, end: int) -> None:
+            fill_alpha(margins[begin:end], gamma, scale, y[begin:end], signed[begin:end])
+
+        self.rows.over_ranges(fill)
+        self.c = self.rows.scores(signed)
         self.upper = 0.5 * float((self.c**2 @ self.members).max()) + self._ridge
         self.gap = (self.upper - self.lower) / self.upper
+
+    def scores(self, alpha: np.ndarray) -> np.ndarray:
+        """Return the scores at other weights of the samples, whose products with the labels replace those held."""
+        self._times_labels(alpha, self._signed)
+        return self.rows.scores(self._signed)
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """Weights of the samples that belong to `w`, in an array of their own."""
+        alpha = _vector(self.rows.n_samples)
+        self._times_labels(self._signed, alpha)
+        return alpha
+
+    def _times_labels(self, vector: np.ndarray, out: np.ndarray) -> None:
+        y = self.y
+        self.rows.over_ranges(lambda begin, end: np.multiply(vector[begin:end], y[begin:end], out=out[begin:end]))
 
     def _step(self, tol: float, shortest: float) -> bool:
         """Take one Newton step; return False if it brings nothing, or must be shorter than allowed."""
@@ -170,9 +197,11 @@ class Newton:
 
     def _solve_model(self, tol: float) -> tuple[np.ndarray, np.ndarray]:
         """Maximise the lower bound as if the active samples stayed the same."""
-        covariance, _ = self._active_moments()
+        covariance, mean = self._active_moments()
         model = Model(self.members, covariance, self.c + self.C * (covariance @ self.w), self.C)
-        accuracy = max(0.1 * tol, 0.1 * self.gap * min(self.gap, 1.0))
+        accuracy = 0.1 * tol
+        if self.rows.n_samples < mean.size**2:  # a pass costs less than a quadratic programme
+            accuracy = max(accuracy, 0.1 * self.gap * min(self.gap, 1.0))
         w, mu, rounds = solve_model(model, self.mu, accuracy * self.upper)
         self.n_rounds += rounds
         return w, mu
@@ -195,15 +224,33 @@ class Newton:
 
     def _update_gram(self) -> int:
         """Bring the Gram matrix up to the active samples; return their number."""
-        n_active, n_changed = _compare(self.alpha, self._active, self._change)
+        signed, active, change = self._signed, self._active, self._change
+
+        def compare(begin: int, end: int) -> tuple[int, int]:
+            return _compare(signed[begin:end], active[begin:end], change[begin:end])
+
+        n_active, n_changed = map(sum, zip(*self.rows.over_ranges(compare), strict=True))
         if n_changed >= n_active:
-            self._change[:] = self._active
-            self._gram, self._sum = self.rows.gram(self._change, self.y)
+            self._gram, self._sum = self._new_gram(n_active)
         elif n_changed:
             gram, signed = self.rows.gram(self._change, self.y)
             self._gram += gram
             self._sum += signed
         return n_active
+
+    def _new_gram(self, n_active: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sum over the active samples, or over all less those that are not active, if these are fewer."""
+        if not self.rows.is_sparse or 2 * n_active < self._active.size:
+            self._change[:] = self._active
+            return self.rows.gram(self._change, self.y)
+        self._totals = self.rows.totals(self._totals, self.y)
+        np.subtract(self._active, 1, out=self._change)
+        return self.rows.gram(self._change, self.y, self._totals)
+
+
+def _vector(length: int) -> np.ndarray:
+    """Fresh memory for a vector over the samples."""
+    return page_aligned(8 * length).view(np.float64)
 
 
 def sum_of_norms(w: np.ndarray, mu: np.ndarray, members: np.ndarray) -> float:
@@ -226,11 +273,11 @@ def sum_of_norms(w: np.ndarray, mu: np.ndarray, members: np.ndarray) -> float:
 
 
 @compiled
-def _compare(alpha: np.ndarray, active: np.ndarray, change: np.ndarray) -> tuple[int, int]:
+def _compare(signed: np.ndarray, active: np.ndarray, change: np.ndarray) -> tuple[int, int]:
     """Update the mask of the active samples and write how it changed; return both counts."""
     n_active, n_changed = 0, 0
-    for i in range(alpha.size):
-        now = alpha[i] > 0.0
+    for i in range(signed.size):
+        now = signed[i] != 0.0
         change[i] = np.int8(now) - active[i]
         active[i] = now
         n_active += now

@@ -16,6 +16,7 @@ import copy
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -135,16 +136,16 @@ class Rows:
         n_threads = min(len(self._ranges), os.cpu_count() or 1)
         if n_threads == 1:
             return list(map(function, begins, ends))
-        with ThreadPoolExecutor(n_threads) as threads:
-            return list(threads.map(function, begins, ends))
+        return list(_threads(n_threads, os.getpid()).map(function, begins, ends))
 
-    def project(self, weights: np.ndarray, out: np.ndarray) -> None:
-        """Write Z' w into `out`: one value for each sample.
+    def project(self, weights: np.ndarray, out: np.ndarray, y: np.ndarray | None = None) -> None:
+        """Write Z' w into `out`: one value for each sample, times its label where labels are given.
 
         Parameters
         ----------
         weights : (d,) array
         out : (n,) array
+        y : (n,) array, optional
         """
         entries = self._sparse.entries
         dense, dense_weights = self._dense[: self._dense_at.size], weights[self._dense_at]
@@ -154,11 +155,13 @@ class Rows:
         offset, scaled = weights @ self._shifts, weights * self._scales
 
         def fill(begin: int, end: int) -> None:
-            project_sparse(*entries, begin, end, scaled, offset, out)
+            project_sparse(*entries, begin, end, scaled, offset, None if dense_weights.size else y, out)
             if dense_weights.size:
                 for first in range(begin, end, BLOCK):
                     block = slice(first, min(first + BLOCK, end))
                     out[block] += dense_weights[used] @ dense[used, block]
+                    if y is not None:
+                        out[block] *= y[block]
 
         self.over_ranges(fill)
 
@@ -185,7 +188,40 @@ class Rows:
 
         return np.sum(self.over_ranges(score), axis=0)
 
-    def gram(self, change: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def is_sparse(self) -> bool:
+        """Whether no row is kept densely."""
+        return not self._dense_at.size
+
+    def totals(self, known: Moments, y: np.ndarray) -> Moments:
+        """Return the sums over all samples, if no row is kept densely; each has the same bits whenever it is taken.
+
+        Parameters
+        ----------
+        known : Moments
+            The sums for the first rows.
+        y : (n,) array
+            Labels.
+
+        Returns
+        -------
+        Moments
+        """
+        entries, first_row = self._sparse.entries, known.sums.size
+
+        def sum_range(begin: int, end: int) -> Moments:
+            moments = Moments.zeros(self.n_rows)
+            moments.add_new(entries, begin, end, first_row, y)
+            return moments
+
+        total = known.padded(self.n_rows)
+        if self.n_rows > first_row:
+            for moments in self.over_ranges(sum_range):
+                total.add(moments)
+        total.count, total.labels = self.n_samples, float(y.sum())
+        return total
+
+    def gram(self, change: np.ndarray, y: np.ndarray, start: Moments | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums over the samples of change_i z_i z_i' and of change_i y_i z_i.
 
         Parameters
@@ -194,6 +230,8 @@ class Rows:
             +1 for a sample that enters, -1 for one that leaves, 0 for one that stays as it was.
         y : (n,) array
             Labels.
+        start : Moments, optional
+            Sums over other samples, to which these are added.
 
         Returns
         -------
@@ -209,10 +247,16 @@ class Rows:
                 moments.add_dense(self._dense, self._dense_at, entries, begin, end, change, y)
             return moments
 
-        total, *others = self.over_ranges(sum_range)
-        for moments in others:
+        total = Moments.zeros(self.n_rows) if start is None else start.padded(self.n_rows)
+        for moments in self.over_ranges(sum_range):
             total.add(moments)
         return total.normalised(self._scales, self._shifts)
+
+
+@cache
+def _threads(n_threads: int, pid: int) -> ThreadPoolExecutor:
+    """Threads that wait for the next pass, which may take less time than to start them; a fork has none of them."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix=f"gdm-rows-{pid}")
 
 
 def _checked(rows: Any, means: np.ndarray, norms: np.ndarray, n_samples: int) -> Any:

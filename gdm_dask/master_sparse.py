@@ -17,9 +17,16 @@ from numba import njit
 from scipy import sparse
 
 from gdm_dask.compiled import compiled
+from gdm_dask.work_space import page_aligned
 
 SPAN = 16_384
 """Samples of a span; a place within it takes 16 bits."""
+
+LANES = 8
+"""Features whose products with another one are taken at a time."""
+
+RARE = 8
+"""Where fewer samples than one in so many change, their entries are picked out first."""
 
 GROWTH = 4
 """The room for sparse features grows by a quarter of what is needed."""
@@ -81,7 +88,7 @@ def _enlarged(array: np.ndarray, used: int, room: int, dtype: np.dtype | None = 
     dtype = dtype or array.dtype
     if array.size == room and array.dtype == dtype:
         return array
-    larger = np.empty(room, dtype)
+    larger = page_aligned(room * dtype.itemsize).view(dtype)
     larger[:used] = array[:used]
     return larger
 
@@ -107,8 +114,8 @@ def _find_bounds(indptr, indices, used, bounds):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def project_sparse(bounds, places, values, begin, end, weights, offset, out):  # type: ignore[no-untyped-def]
-    """Write the weighted sum of the features less `offset`."""
+def project_sparse(bounds, places, values, begin, end, weights, offset, y, out):  # type: ignore[no-untyped-def]
+    """Write the weighted sum of the features less `offset`, times the labels if they are given."""
     for first in range(begin, end, SPAN):
         span, part = first // SPAN, out[first : min(first + SPAN, end)]
         part[:] = -offset
@@ -117,6 +124,8 @@ def project_sparse(bounds, places, values, begin, end, weights, offset, out):  #
             if weight != 0.0:
                 for p in range(bounds[j, span], bounds[j, span + 1]):
                     part[places[p]] += weight if values is None else weight * values[p]
+        if y is not None:
+            part *= y[first : first + part.size]
 
 
 @compiled
@@ -150,33 +159,102 @@ def cross_sparse(bounds, places, values, begin, end, change, row, sums):  # type
 
 
 @compiled
-def sum_sparse(bounds, places, values, begin, end, change, y, sums, signed):  # type: ignore[no-untyped-def]
-    """Add the features times `change`, and times the label too, to `sums` and `signed`; return sums of both factors."""
-    part, labelled = np.empty(SPAN), np.empty(SPAN)
+def total_sparse(bounds, places, values, begin, end, y, sums, signed):  # type: ignore[no-untyped-def]
+    """Add the features to `sums`, and times the label to `signed`."""
+    ones = np.ones(SPAN)
+    for first in range(begin, end, SPAN):
+        _score_span(bounds, places, values, first // SPAN, ones, sums)
+        _score_span(bounds, places, values, first // SPAN, y[first : min(first + SPAN, end)], signed)
+
+
+@compiled
+def pair_sparse(bounds, places, values, begin, end, first_row, gram):  # type: ignore[no-untyped-def]
+    """Add the products of the features from `first_row` on with those up to them to the lower `gram`.
+
+    Each product is summed up span by span, in the order of the samples, whatever other features there are.
+    """
+    laid = np.zeros((SPAN, LANES))
+    for first in range(begin, end, SPAN):
+        span = first // SPAN
+        for group in range(first_row, bounds.shape[0], LANES):
+            last = min(group + LANES, bounds.shape[0])
+            for j in range(group, last):
+                _lay(bounds, places, values, span, j, 1.0, laid[:, j - group])
+            for k in range(last):
+                _add_lanes(bounds, places, values, span, k, laid, gram[max(group, k) : last, k], max(k - group, 0))
+            for j in range(group, last):
+                _lay(bounds, places, values, span, j, 0.0, laid[:, j - group])
+
+
+@compiled
+def _lay(bounds, places, values, span, j, factor, out):  # type: ignore[no-untyped-def]
+    """Write a feature's values times a factor, 0 or 1, to their samples."""
+    for p in range(bounds[j, span], bounds[j, span + 1]):
+        out[places[p]] = factor if values is None else factor * values[p]
+
+
+@compiled
+def _add_lanes(bounds, places, values, span, k, laid, out, skipped):  # type: ignore[no-untyped-def]
+    """Add the products of feature k with those that are laid out, but for the first few."""
+    totals = np.zeros(LANES)
+    for p in range(bounds[k, span], bounds[k, span + 1]):
+        row, value = laid[places[p]], 1.0 if values is None else np.float64(values[p])
+        for lane in range(LANES):
+            totals[lane] += row[lane] * value
+    for at in range(out.size):
+        out[at] += totals[skipped + at]
+
+
+@compiled
+def gram_sparse(bounds, places, values, begin, end, change, y, gram, sums, signed):  # type: ignore[no-untyped-def]
+    """Add the features times `change` to `sums`, times the label too to `signed`, their products to the lower `gram`.
+
+    Returns the sum of `change`, and that of `change` times the label.
+    """
+    room = _most_entries(bounds, begin, end)
+    some_bounds, some_places = np.empty((bounds.shape[0], 2), np.int64), np.empty(room, np.uint16)
+    some_values = None if values is None else np.empty(room, values.dtype)
+    features, held = np.empty(room + 1, np.uint32), None if values is None else np.empty(room + 1)
+    cursors, weights = np.empty(SPAN, np.uint32), np.empty(SPAN + 1)
+    sizes = np.empty(bounds.shape[0] + 1, np.int64)
     count, labels = 0, 0.0
     for first in range(begin, end, SPAN):
-        for i in range(first, min(first + SPAN, end)):
-            part[i - first], labelled[i - first] = change[i], change[i] * y[i]
-            count += change[i]
-            labels += change[i] * y[i]
-        _score_span(bounds, places, values, first // SPAN, part, sums)
-        _score_span(bounds, places, values, first // SPAN, labelled, signed)
+        part = change[first : min(first + SPAN, end)]
+        n_changed = np.count_nonzero(part)
+        if n_changed == 0:
+            continue
+        span = first // SPAN
+        labelled = part * y[first : first + part.size]
+        count += part.sum()
+        labels += labelled.sum()
+        if RARE * n_changed < part.size:
+            _pick(bounds, places, values, span, part, some_bounds, some_places, some_values)
+            _score_span(some_bounds, some_places, some_values, 0, part, sums)
+            _score_span(some_bounds, some_places, some_values, 0, labelled, signed)
+            _sort_by_size(some_bounds, some_places, 0, part, cursors, sizes, weights)
+            _collect(some_bounds, some_places, some_values, 0, part, cursors, features, held)
+        else:
+            _score_span(bounds, places, values, span, part, sums)
+            _score_span(bounds, places, values, span, labelled, signed)
+            _sort_by_size(bounds, places, span, part, cursors, sizes, weights)
+            _collect(bounds, places, values, span, part, cursors, features, held)
+        _add_products(sizes, weights, features, held, gram)
     return count, labels
 
 
 @compiled
-def gram_sparse(bounds, places, values, begin, end, change, gram):  # type: ignore[no-untyped-def]
-    """Add the products of features, times `change`, to the lower triangle of `gram`."""
-    room = _most_entries(bounds, begin, end) + 1
-    features, held = np.empty(room, np.uint32), np.empty(room if values is not None else 0)
-    cursors, weights = np.empty(SPAN, np.uint32), np.empty(SPAN + 1)
-    sizes = np.empty(bounds.shape[0] + 1, np.int64)
-    for first in range(begin, end, SPAN):
-        span, part = first // SPAN, change[first : min(first + SPAN, end)]
-        _count(bounds, places, span, cursors[: part.size])
-        _sort_by_size(part, cursors, sizes, weights)
-        _collect(bounds, places, values, span, part, cursors, features, held)
-        _add_products(sizes, weights, features, held if values is not None else None, gram)
+def _pick(bounds, places, values, span, change, some_bounds, some_places, some_values):  # type: ignore[no-untyped-def]
+    """Copy the entries of the samples that change, which are few."""
+    at = 0
+    for j in range(bounds.shape[0]):
+        some_bounds[j, 0] = at
+        for p in range(bounds[j, span], bounds[j, span + 1]):
+            if change[places[p]] != 0:
+                some_places[at] = places[p]
+                if values is not None:
+                    some_values[at] = values[p]
+                at += 1
+        some_bounds[j, 1] = at
 
 
 @compiled
@@ -189,21 +267,16 @@ def _most_entries(bounds, begin, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _count(bounds, places, span, counts):  # type: ignore[no-untyped-def]
-    """Count the entries of each sample."""
-    counts[:] = 0
-    for j in range(bounds.shape[0]):
-        for p in range(bounds[j, span], bounds[j, span + 1]):
-            counts[places[p]] += 1
+def _sort_by_size(bounds, places, span, change, cursors, sizes, weights):  # type: ignore[no-untyped-def]
+    """Find the place for the first entry of each sample that changes, in the order of their numbers of entries.
 
-
-@compiled
-def _sort_by_size(change, cursors, sizes, weights):  # type: ignore[no-untyped-def]
-    """Turn each sample's count of entries into the place of its first, in the order of the counts.
-
-    Writes the number of samples of each count, and the changes in that order. Samples that do not change share the
+    Writes how many samples have each number, and their changes in that order. Samples that do not change share the
     place behind all others.
     """
+    cursors[: change.size] = 0
+    for j in range(bounds.shape[0]):
+        for p in range(bounds[j, span], bounds[j, span + 1]):
+            cursors[places[p]] += 1
     sizes[:] = 0
     for i in range(change.size):
         sizes[cursors[i] if change[i] != 0 else 0] += 1

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -10,83 +14,112 @@ from gdm_dask.compiled import compiled
 RIDGE = 1e-12
 """Part of the mean curvature that is added to every direction."""
 
+GAMMA_TOL = 1e-9
+"""How far from one the weights of the samples may sum up before they are scaled to it."""
 
-@compiled
-def find_gamma(margins: np.ndarray, C: float, gamma: float) -> float:
-    """Return the gamma at which alpha = C (gamma - m)_+ sums to one.
+
+class Excess(NamedTuple):
+    """Sums over samples of e = (gamma - m)_+, for some gamma.
+
+    Attributes
+    ----------
+    total, squared, along : float
+        Sums of e, of its square and of its product with the margin m.
+    margins : float
+        Sum of m.
+    n_active, n_samples : int
+        Number of positive e, and of samples.
+    """
+
+    total: float
+    squared: float
+    along: float
+    margins: float
+    n_active: int
+    n_samples: int
+
+
+def find_gamma(excess: Callable[[float], Excess], C: float, gamma: float) -> tuple[float, Excess]:
+    """Find the gamma at which alpha = C (gamma - m)_+ sums to one.
 
     Newton's method on a convex, piecewise linear function: from the second round on the samples below gamma
     only become fewer, and once they stay the same, gamma is exact. A handful of passes instead of a sort.
 
     Parameters
     ----------
-    margins : (n,) array
-        m.
+    excess : callable
+        Sums over all samples for a gamma.
     C : float
     gamma : float
-        Where to start; anything does.
+        Where to start; anything does, and -inf where nothing is known.
 
     Returns
     -------
-    float
+    gamma : float
+    found : Excess
+        The sums for it.
 
     Examples
     --------
-    >>> find_gamma(np.array([0.0, 0.2, 5.0]), 1.0, 0.0)
+    >>> margins = np.array([0.0, 0.2, 5.0])
+    >>> find_gamma(lambda gamma: measure_excess(margins, gamma), 1.0, 0.0)[0]
     0.6
     """
-    before = 0
-    for _ in range(margins.size + 10):
-        total, count = _excess(margins, gamma)
-        if count == 0:
-            gamma = margins.mean() + 1.0 / (C * margins.size)
-            continue
-        gamma -= (total - 1.0 / C) / count
-        if count == before:
+    found, is_exact = excess(gamma), False
+    for rounds in itertools.count():
+        before = found.n_active
+        if before:
+            gamma -= (found.total - 1.0 / C) / before
+        else:
+            gamma = found.margins / found.n_samples + 1.0 / (C * found.n_samples)
+        found = excess(gamma)
+        # More samples than before, from the second round on, are a matter of rounding.
+        if is_exact or (rounds and found.n_active > before):
             break
-        before = count
-    return gamma
+        is_exact = found.n_active == before
+        if is_exact and abs(C * found.total - 1.0) <= GAMMA_TOL:
+            break
+    return gamma, found
+
+
+def measure_excess(margins: np.ndarray, gamma: float) -> Excess:
+    """Take the sums over some samples."""
+    return Excess(*_sum_excess(margins, gamma), margins.size)
+
+
+def add_excess(parts: Sequence[Excess]) -> Excess:
+    """Add the sums over several parts of the samples, in their order."""
+    return Excess(*(sum(values) for values in zip(*parts, strict=True)))
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
-def _excess(margins: np.ndarray, gamma: float) -> tuple[float, int]:
-    """Return the sum of (gamma - m)_+ and the number of its positive terms."""
-    total, count = 0.0, 0
+def _sum_excess(margins: np.ndarray, gamma: float) -> tuple[float, float, float, float, int]:
+    total, squared, along, everything, count = 0.0, 0.0, 0.0, 0.0, 0
     for i in range(margins.size):
-        total += max(gamma - margins[i], 0.0)
-        count += margins[i] < gamma
-    return total, count
+        excess = max(gamma - margins[i], 0.0)
+        total += excess
+        squared += excess * excess
+        along += excess * margins[i]
+        everything += margins[i]
+        count += excess > 0.0
+    return total, squared, along, everything, count
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
-def fill_alpha(margins: np.ndarray, gamma: float, alpha: np.ndarray) -> tuple[float, float]:
-    """Write (gamma - m)_+, scaled to sum to one, into `alpha`.
+@compiled
+def fill_alpha(margins: np.ndarray, gamma: float, scale: float, y: np.ndarray, out: np.ndarray) -> None:
+    """Write (gamma - m)_+, scaled, times the labels.
 
     Parameters
     ----------
     margins : (n,) array
         m.
-    gamma : float
-    alpha : (n,) array
+    gamma, scale : float
+    y : (n,) array
+    out : (n,) array
         Overwritten.
-
-    Returns
-    -------
-    squared : float
-        ||alpha||^2.
-    along : float
-        alpha . m.
     """
-    total = 0.0
     for i in range(margins.size):
-        alpha[i] = max(gamma - margins[i], 0.0)
-        total += alpha[i]
-    squared, along = 0.0, 0.0
-    for i in range(margins.size):
-        alpha[i] /= total
-        squared += alpha[i] * alpha[i]
-        along += alpha[i] * margins[i]
-    return squared, along
+        out[i] = max(gamma - margins[i], 0.0) * (scale * y[i])
 
 
 @compiled

@@ -35,7 +35,7 @@ def test_a_service_without_a_home_can_compile(sealed, tmp_path, given):
     }  # fmt: skip
     code = (
         "import numpy as np; from gdm_dask import kernels, simplex; "
-        "print(kernels.__file__, simplex.fill_alpha(np.ones(2), 3.0, np.zeros(2)))"
+        "print(kernels.__file__, simplex.fill_alpha(np.ones(2), 3.0, 1.0, np.ones(2), np.zeros(2)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -72,7 +72,8 @@ def test_who_waits_for_kernels_is_told_once_and_only_then(tmp_path):
     code = (
         "import logging, sys; logging.basicConfig(level='INFO', format='%(message)s', stream=sys.stdout); "
         "import numpy as np; from gdm_dask.simplex import fill_alpha; "
-        "fill_alpha(np.ones(2), 3.0, np.zeros(2)); fill_alpha(np.ones(2, np.float32), 3.0, np.zeros(2))"
+        "fill_alpha(np.ones(2), 3.0, 1.0, np.ones(2), np.zeros(2)); "
+        "fill_alpha(np.ones(2, np.float32), 3.0, 1.0, np.ones(2), np.zeros(2))"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     said = [

@@ -12,7 +12,7 @@ from master_instances import add, assert_certified, feed, make
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from gdm_dask.master import MasterSolution
+from gdm_dask.master import Master, MasterSolution
 
 
 def same_bits(one: MasterSolution, other: MasterSolution) -> bool:
@@ -27,7 +27,7 @@ def test_same_input_same_bits(kind: str) -> None:
     assert same_bits(feed(instance)[0].solve(), feed(instance)[0].solve())
 
 
-@pytest.mark.parametrize("kind", ["mixed", "far from zero", "sparse"])
+@pytest.mark.parametrize("kind", ["mixed", "far from zero", "sparse", "binary"])
 def test_a_restored_master_goes_on_to_the_same_bits(kind: str) -> None:
     instance = make(kind, n=300, d=30, n_cuts=8, C=100.0, seed=2)
     master, order = feed(instance, cuts=[])
@@ -39,6 +39,30 @@ def test_a_restored_master_goes_on_to_the_same_bits(kind: str) -> None:
     restored.alpha, restored.mu = master.alpha, master.mu
     add(master, instance, instance.cuts[5], order)
     add(restored, instance, instance.cuts[5], restored_order)
+    assert same_bits(master.solve(), restored.solve())
+
+
+def test_a_restored_master_with_many_samples_goes_on_to_the_same_bits() -> None:
+    """Sums over all samples, and scores, are carried from cut to cut; a restored master takes them at once."""
+    rng, n, d, size = np.random.default_rng(3), 150_000, 36, 6
+    X = sparse.random_array((d, n), density=0.02, format="csr", rng=rng)
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    means = np.asarray(X.sum(axis=1)).ravel() / n
+    norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel() - n * means**2)
+
+    def grow(master: Master, numbers: range) -> None:
+        for number in numbers:
+            new = slice(number * size, (number + 1) * size)
+            master.add_cut(np.arange(d)[new], X[new], means[new], norms[new])
+
+    master, restored = Master(y, C=100.0), Master(y, C=100.0)
+    for number in range(5):
+        grow(master, range(number, number + 1))
+        assert (master.solve().alpha > 0).mean() > 0.5
+    grow(restored, range(5))
+    restored.alpha, restored.mu = master.alpha, master.mu
+    grow(master, range(5, 6))
+    grow(restored, range(5, 6))
     assert same_bits(master.solve(), restored.solve())
 
 

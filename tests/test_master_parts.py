@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from master_instances import assert_on_simplex, gamma_by_sorting, kinds, make, moments
 
 from gdm_dask.master import Rows
-from gdm_dask.simplex import find_gamma, minimise_on_simplex
+from gdm_dask.master_gram import Moments
+from gdm_dask.simplex import Excess, add_excess, find_gamma, measure_excess, minimise_on_simplex
 
 
 def rows_of(X: np.ndarray, sizes: list[int]) -> Rows:
@@ -58,6 +59,28 @@ def test_a_subset_of_rows_has_the_same_products(kind: str, n: int, sizes: list[i
     np.testing.assert_allclose(rows.scores(out), Z @ out, atol=1e-9)  # those it was taken from are as they were
 
 
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
+@pytest.mark.parametrize("values", ["ones", "floats"])
+def test_gram_matrices_of_many_samples(share: float, values: str) -> None:
+    """Over several spans and ranges, where few samples change and where most do, from nothing and from the totals."""
+    rng, n, d = np.random.default_rng(0), 150_000, 21
+    X = (rng.random((d, n), np.float32) < rng.uniform(0.01, 0.2, d)[:, None]).astype(np.float64)
+    if values == "floats":
+        X *= rng.random((d, n))
+    y = np.where(rng.random(n) < 0.7, 1.0, -1.0)
+    rows, (means, norms) = rows_of(X, [9, 0, 12]), moments(X)
+    Z = (X - means[:, None]) / norms[:, None]
+    change = np.where(rng.random(n) < share, rng.choice([-1, 1], n), 0).astype(np.int8)
+    totals = rows.totals(rows_of(X[:9], [9]).totals(Moments.zeros(0), y), y)
+    for start, counts in ((None, change), (totals, change + 1.0)):
+        gram, signed = rows.gram(change, y, start)
+        np.testing.assert_allclose(gram, (Z * counts) @ Z.T, atol=1e-11)
+        np.testing.assert_allclose(signed, Z @ (counts * y), atol=1e-9)
+    at_once = rows.totals(Moments.zeros(0), y)
+    assert totals.gram.tobytes() == at_once.gram.tobytes()
+    assert totals.signed.tobytes() == at_once.signed.tobytes()
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(-6, 6), st.integers(0, 999))
 def test_minimum_on_the_simplex(size: int, rank: int, log_scale: float, seed: int) -> None:
@@ -78,4 +101,14 @@ def test_minimum_on_the_simplex(size: int, rank: int, log_scale: float, seed: in
 def test_gamma(n: int, log_C: float, start: float, seed: int) -> None:
     margins = np.random.default_rng(seed).normal(size=n).round(1)
     C = 10.0**log_C
-    assert find_gamma(margins, C, start) == pytest.approx(gamma_by_sorting(margins, C), rel=1e-12, abs=1e-14)
+    cut = n // 3  # sums over parts are as good as sums over all
+
+    def excess(gamma: float) -> Excess:
+        return add_excess([measure_excess(margins[:cut], gamma), measure_excess(margins[cut:], gamma)])
+
+    gamma, found = find_gamma(excess, C, start)
+    assert gamma == pytest.approx(gamma_by_sorting(margins, C), rel=1e-12, abs=1e-14)
+    e = np.maximum(gamma - margins, 0.0)
+    expected = (e.sum(), e @ e, e @ margins, margins.sum(), np.count_nonzero(e), n)
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert find_gamma(excess, C, -np.inf)[0] == pytest.approx(gamma, rel=1e-12, abs=1e-14)
