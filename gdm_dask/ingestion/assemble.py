@@ -94,11 +94,13 @@ def assemble_sparse(
         if value_type == "one" or "values" not in run.arrays:
             part = values[:0]  # the kernel takes none as ones
         else:
-            part = _read(run, "values", begin, end).astype(values.dtype, copy=False)
+            part = _read(run, "values", begin, end)
+            if run.places is None:
+                part = part.astype(values.dtype, copy=False)
         append_run(
             _read(run, "features", low, high), _read(run, "pointers", low, high + 1),
-            _read(run, "samples", begin, end), part, np.uint32(start), np.uint32(first_samples[number]), cursors,
-            indices, values,
+            _read(run, "samples", begin, end), part, 10.0 ** (run.places or 0), np.uint32(start),
+            np.uint32(first_samples[number]), cursors, indices, values,
         )  # fmt: skip
     if not rows_increase(indptr, indices):  # loose entries come in any order
         twice = sort_rows(indptr, indices, values)

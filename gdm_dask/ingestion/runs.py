@@ -5,7 +5,8 @@ A run is a folder of bare arrays that appears under its name only when it is who
     features   (u,) uint32   the distinct features, increasing      (sparse)
     pointers   (u + 1,)      where the nonzeros of each begin       (sparse)
     samples    (k,) uint16 or uint32, their samples                 (sparse)
-    values     (k,), or left out where all are 1; dense: (features, samples)
+    values     (k,), or left out where all are 1; int32 where they are whole numbers over 10**places: half the bytes of
+               float64; dense: (features, samples)
     labels     (samples,)    where the source carries labels
     run.json   counts; type, shape and checksum of the arrays
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
+from gdm_dask.ingestion.scaled import scaled
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
 from gdm_dask.uncached import read_file, write_file
@@ -46,7 +48,10 @@ class RunArray:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, its arrays and its counts."""
+    """A finished run: its folder, its arrays and its counts.
+
+    Its values are of the type `value_type` or, where `places` is not None, those of the array over ``10.0**places``.
+    """
 
     path: Path
     n_samples: int
@@ -57,6 +62,7 @@ class Run:
     unseen: int
     entries: int
     arrays: dict[str, RunArray]
+    places: int | None = None
 
     def read(
         self, name: str, start: int = 0, stop: int | None = None, room: Callable[[int], np.ndarray] = page_aligned
@@ -139,6 +145,7 @@ def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nd
     if value_limit == "float32" and not values.all():  # too small for it: rounded to zero
         slab = replace(slab, values=values).only(values != 0)
         values = slab.values  # type: ignore[assignment]
+    values, places = (scaled(values) if kind == "float64" else None) or (values, None)
     features, pointers, samples, moved = sort_by_feature(
         slab.features,  # type: ignore[arg-type]
         slab.samples,  # type: ignore[arg-type]
@@ -148,7 +155,7 @@ def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nd
     if moved is not None:
         arrays["values"] = moved
     n_features = int(features[-1]) + 1 if len(features) else 0
-    return arrays, {"n_features": n_features, "nnz": len(samples), "value_type": kind}
+    return arrays, {"n_features": n_features, "nnz": len(samples), "value_type": kind, "places": places}
 
 
 def _dense_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict]:

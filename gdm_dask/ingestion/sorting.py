@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from gdm_dask.compiled import compiled
+from gdm_dask.words import kernel
 from gdm_dask.work_space import work_space
 
 #: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
@@ -238,12 +239,14 @@ def add_counts(features, pointers, counts):
         counts[features[k]] += pointers[k + 1] - pointers[k]
 
 
-@compiled
-def append_run(features, pointers, samples, values, first_feature, first_sample, cursors, out_samples, out_values):
+@kernel
+def append_run(
+    features, pointers, samples, values, scale, first_feature, first_sample, cursors, out_samples, out_values
+):
     """Append a piece of a run to the rows of a block at their `cursors`, and move these on.
 
     `pointers` count from the beginning of the run, of which `samples` and `values` (none where all are 1) are the
-    piece that belongs to `features`.
+    piece that belongs to `features`. The values are divided by `scale`.
     """
     for k in range(np.uint64(len(features))):
         row = np.uint64(features[k] - first_feature)
@@ -251,7 +254,7 @@ def append_run(features, pointers, samples, values, first_feature, first_sample,
         for position in range(np.uint64(pointers[k] - pointers[0]), np.uint64(pointers[k + _1] - pointers[0])):
             out_samples[place] = samples[position] + first_sample
             if len(out_values):
-                out_values[place] = values[position] if len(values) else 1
+                out_values[place] = values[position] / scale if len(values) else 1
             place += _1
         cursors[row] = place
 

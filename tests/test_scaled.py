@@ -1,0 +1,95 @@
+"""Runs hold short decimals as whole numbers: what comes out of the store is bit for bit what came in."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from instances import many
+
+import gdm_dask
+from gdm_dask.ingestion.runs import write_run
+from gdm_dask.ingestion.scaled import MOST_PLACES, scaled
+from gdm_dask.ingestion.slab import Slab
+
+places = st.integers(0, MOST_PLACES + 3)
+whole_numbers = st.integers(-(2**33), 2**33).filter(bool)
+decimals = st.tuples(whole_numbers, places).map(lambda pair: pair[0] / 10 ** pair[1])
+nonzeros = st.floats(allow_nan=False, allow_infinity=False).filter(bool)
+hard_values = st.sampled_from([0.1 + 0.2, 1 / 3, 5e-324, -1.7e308, 2.0**31, -(2.0**31), 0.1 * 3, 1e-9, 2.0**53])
+
+#: Samples of a run: decimals with as many places, any decimals, anything, ones.
+runs = st.one_of(
+    places.flatmap(lambda n: st.lists(whole_numbers.map(lambda whole: whole / 10**n), min_size=1, max_size=4)),
+    st.lists(decimals, min_size=1, max_size=4),
+    st.lists(decimals | nonzeros | hard_values, min_size=1, max_size=4),
+    st.lists(st.just(1.0), min_size=1, max_size=4),
+)
+
+
+def bits(values: np.ndarray) -> list[int]:
+    return values.view(np.uint64).tolist()
+
+
+@many(300)
+@given(runs)
+@example([0.1 + 0.2])
+@example([2147483647.0, -2147483647.0])
+@example([2147483648.0])
+def test_quotients_are_the_values_or_there_are_none(run: list[float]) -> None:
+    values = np.array(run)
+    found = scaled(values)
+    if found is not None:
+        whole, n_places = found
+        assert whole.dtype == np.int32
+        assert bits(whole / 10.0**n_places) == bits(values)
+
+
+@many(200)
+@given(st.lists(st.integers(-(2**31) + 1, 2**31 - 1).filter(bool), min_size=1), st.integers(0, MOST_PLACES))
+def test_short_decimals_are_found_with_the_fewest_places(whole: list[int], n_places: int) -> None:
+    found = scaled(np.array([float(f"{number}e-{n_places}") for number in whole]))
+    assert found is not None
+    fewer = next(places for places in range(n_places + 1) if all(k % 10 ** (n_places - places) == 0 for k in whole))
+    assert found[1] == fewer
+    assert found[0].tolist() == [k // 10 ** (n_places - fewer) for k in whole]
+
+
+@pytest.mark.parametrize("place", [0, 511, 512, 1999])
+@pytest.mark.parametrize("value", [1 / 3, -0.0, 1e10, np.nextafter(0.7, 1)])
+def test_one_value_that_is_none_is_found_anywhere(place: int, value: float) -> None:
+    values = np.full(2000, 0.7)
+    assert scaled(values) is not None
+    values[place] = value
+    assert scaled(values) is None
+
+
+@many(100)
+@given(st.lists(runs, min_size=2, max_size=5), st.integers(1, 3), st.sampled_from([1, 60]))
+@example([[0.1, -0.25], [1 / 3], [1.0, 1.0], [3.0, 200.0], [0.5, 1e10]], 2, 1)
+def test_any_mixture_of_runs_comes_back_from_a_store(parts: list[list[float]], n_features: int, run_bytes: int) -> None:
+    values = [value for part in parts for value in part if abs(value) < 1e150]  # the norm of larger ones is refused
+    values += [0.5, -0.1]
+    features = np.arange(len(values)) % n_features
+    lines = [f"{1 - 2 * (k % 2)} {feature + 1}:{values[k]!r}\n" for k, feature in enumerate(features)]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "text.svm"
+        source.write_text("".join(lines))
+        store = gdm_dask.ingest(source, Path(folder) / "s", run_bytes=run_bytes, block_bytes=1, scheduler="synchronous")
+        rows = store.read_rows(np.arange(n_features)).toarray()
+        assert bits(rows[features, np.arange(len(values))].astype(np.float64)) == bits(np.array(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [([0.123456, 7.5], "int32"), ([-0.1, 0.2], "int32"), ([0.1, 1 / 3], "float64"), ([0.5, 2.0], "float32")],
+)
+def test_a_run_takes_the_fewest_bytes(tmp_path: Path, values: list[float], dtype: str) -> None:
+    numbers = np.arange(2, dtype=np.uint32)
+    run = write_run(tmp_path / "run", Slab(2, None, numbers, numbers, np.array(values)), None)
+    assert run.arrays["values"].dtype == dtype
+    assert run.value_type == ("float32" if dtype == "float32" else "float64")
