@@ -2,61 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.runs import Run
-from gdm_dask.ingestion.sorting import add_counts, append_run, rows_increase, sort_rows
+from gdm_dask.ingestion.slices import Slices, groups, read_pieces
+from gdm_dask.ingestion.sorting import append_runs, rows_increase, sort_rows
 from gdm_dask.moments import dense_moments, sparse_moments
 from gdm_dask.store.block import Block
 from gdm_dask.values import dtype_of
 from gdm_dask.work_space import work_space
 
 
-@dataclass(frozen=True)
-class Slices:
-    """Where a block lies in every run.
-
-    Attributes
-    ----------
-    features : ndarray of shape (n_runs, 2), int64
-        First and last place in the run's list of features.
-    nonzeros : ndarray of shape (n_runs, 2), int64
-        First and last place in the run's nonzeros.
-    """
-
-    features: np.ndarray
-    nonzeros: np.ndarray
-
-
-def feature_counts(runs: list[Run], n_features: int) -> np.ndarray:
-    """Nonzeros of each feature over all sparse runs, uint32 (a feature has fewer than 2**32 samples)."""
-    counts = np.zeros(n_features, np.uint32)
-    for run in runs:
-        add_counts(_read(run, "features"), _read(run, "pointers"), counts)
-    return counts
-
-
-def find_slices(runs: list[Run], bounds: list[int]) -> list[Slices]:
-    """Where the blocks with these bounds lie in the runs."""
-    places = np.empty((len(runs), len(bounds)), np.int64)
-    pointers = np.empty_like(places)
-    for number, run in enumerate(runs):
-        places[number] = np.searchsorted(_read(run, "features"), bounds)
-        pointers[number] = _read(run, "pointers")[places[number]]
-    return [Slices(places[:, k : k + 2].copy(), pointers[:, k : k + 2].copy()) for k in range(len(bounds) - 1)]
-
-
-def _read(run: Run, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-    """Part of a run's array, in work space of this thread."""
-    return run.read(name, start, stop, lambda nbytes: work_space(f"run {name}", nbytes, np.uint8))
-
-
 def assemble_sparse(
     runs: list[Run], slices: Slices, first_samples: list[int], n_samples: int, start: int, counts: np.ndarray,
-    value_type: str,
+    value_type: str, most_bytes: int,
 ) -> Block:  # fmt: skip
     """Features `start` to ``start + len(counts)`` of all runs as a block.
 
@@ -76,6 +36,8 @@ def assemble_sparse(
         Nonzeros of each feature of the block.
     value_type : str
         Of the store.
+    most_bytes : int
+        What the pieces of runs that are held at a time may take, unless a single one takes more.
 
     Returns
     -------
@@ -87,20 +49,13 @@ def assemble_sparse(
     indices = work_space("block indices", indptr[-1], np.uint32)
     values = work_space("block values", 0 if value_type == "one" else indptr[-1], dtype_of(value_type))
     cursors = indptr[:-1].copy()
-    for number, run in enumerate(runs):
-        (low, high), (begin, end) = slices.features[number], slices.nonzeros[number]
-        if low == high:
-            continue
-        if value_type == "one" or "values" not in run.arrays:
-            part = values[:0]  # the kernel takes none as ones
-        else:
-            part = _read(run, "values", begin, end)
-            if run.places is None:
-                part = part.astype(values.dtype, copy=False)
-        append_run(
-            _read(run, "features", low, high), _read(run, "pointers", low, high + 1),
-            _read(run, "samples", begin, end), part, 10.0 ** (run.places or 0), np.uint32(start),
-            np.uint32(first_samples[number]), cursors, indices, values,
+    firsts = np.array(first_samples, np.uint32)
+    for group in groups(runs, slices, most_bytes):
+        part = read_pieces(runs, slices, group, value_type != "one")
+        part_values = values[:0] if part.values is None else part.values
+        append_runs(
+            part.features, part.pointers, part.samples, part_values, part.places, part.scale, np.uint32(start),
+            firsts[group], cursors, indices, values,
         )  # fmt: skip
     if not rows_increase(indptr, indices):  # loose entries come in any order
         twice = sort_rows(indptr, indices, values)

@@ -13,10 +13,11 @@ import numpy as np
 from gdm_dask.engine import LOCAL_SCHEDULERS, Engine
 from gdm_dask.errors import DamagedStore
 from gdm_dask.ingestion import plan
-from gdm_dask.ingestion.assemble import Slices, assemble_dense, assemble_sparse, feature_counts, find_slices
+from gdm_dask.ingestion.assemble import assemble_dense, assemble_sparse
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.partition import Partition
 from gdm_dask.ingestion.runs import Run
+from gdm_dask.ingestion.slices import Slices, feature_counts, find_slices
 from gdm_dask.ingestion.workspace import Workspace, finished_block, save_block
 from gdm_dask.progress import report
 from gdm_dask.store import layout
@@ -50,6 +51,7 @@ class MergeCommon:
     codec: str
     store: Folder
     entries: Path
+    pieces_bytes: int
 
 
 def make_blocks(
@@ -65,6 +67,7 @@ def make_blocks(
     common = MergeCommon(
         parts.runs, parts.first_samples, parts.n_samples, parts.value_type, options.codec, workspace.store,
         workspace.entries,
+        plan.pieces_bytes(memory_limit, at_once, not engine.shares_memory, parts.n_features, largest),
     )  # fmt: skip
     task = partial(block_task, common=common)
     with report("merge", sum(task.nbytes for task in tasks)) as progress:
@@ -128,8 +131,9 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
             logger.warning("making block %d anew: %s", task.number, error)
     if task.counts is not None and task.slices is not None:
         block = assemble_sparse(
-            common.runs, task.slices, common.first_samples, common.n_samples, task.start, task.counts, common.value_type
-        )
+            common.runs, task.slices, common.first_samples, common.n_samples, task.start, task.counts,
+            common.value_type, common.pieces_bytes,
+        )  # fmt: skip
     else:
         block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)
     entry = layout.write_block(common.store, task.number, block, common.codec, task.names)

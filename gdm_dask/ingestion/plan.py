@@ -18,6 +18,9 @@ PROCESS_BYTES = 220 << 20
 PARSE_FACTOR = 13
 #: Bytes that making a block takes beside the block and its largest slice: a few chunks, encoded and decoded.
 CHUNKS_BYTES = 24 << 20
+#: What the pieces of runs may take that are appended to a block together, where the memory limit leaves so much: with
+#: all runs at once the caches hold the rows that grow.
+PIECES_BYTES = 48 << 20
 
 MIN_RUN_BYTES = 256 << 10
 #: Runs are small enough that the allocator keeps their arrays, whose memory is then not fresh every time,
@@ -79,8 +82,7 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
     >>> merge_workers(500 << 20, n_workers=4, processes=False, n_features=1000, block_bytes=70 << 20)
     2
     """
-    each = block_bytes + CHUNKS_BYTES + (PROCESS_BYTES if processes else 0)
-    base = BASE_BYTES + 4 * n_features
+    base, each = _merge_bytes(processes, n_features, block_bytes)
     fitting = (memory_limit - base) // each
     if fitting < 1:
         raise MemoryLimitTooLow(
@@ -89,6 +91,23 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
             "--memory-limit: it goes on where it stopped."
         )
     return min(fitting, n_workers)
+
+
+def pieces_bytes(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
+    """What the pieces of runs may take that each of `n_workers` blocks is merged from at a time.
+
+    Examples
+    --------
+    >>> [pieces_bytes(limit << 20, 2, False, 1000, 70 << 20) >> 20 for limit in (500, 560, 1000)]
+    [5, 35, 48]
+    """
+    base, each = _merge_bytes(processes, n_features, block_bytes)
+    return min(PIECES_BYTES, max(0, (memory_limit - base) // n_workers - each))
+
+
+def _merge_bytes(processes: bool, n_features: int, block_bytes: int) -> tuple[int, int]:
+    """Memory of a merge without any block, and of each block, with its largest slice."""
+    return BASE_BYTES + 4 * n_features, block_bytes + CHUNKS_BYTES + (PROCESS_BYTES if processes else 0)
 
 
 def check_feature_space(n_features: int, memory_limit: int) -> None:

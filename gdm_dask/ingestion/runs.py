@@ -5,8 +5,8 @@ A run is a folder of bare arrays that appears under its name only when it is who
     features   (u,) uint32   the distinct features, increasing      (sparse)
     pointers   (u + 1,)      where the nonzeros of each begin       (sparse)
     samples    (k,) uint16 or uint32, their samples                 (sparse)
-    values     (k,), or left out where all are 1; int32 where they are whole numbers over 10**places: half the bytes of
-               float64; dense: (features, samples)
+    values     (k,), or left out where all are 1; int32 where they are whole numbers over one power of ten, which is
+               half the bytes of float64; dense: (features, samples)
     labels     (samples,)    where the source carries labels
     run.json   counts; type, shape and checksum of the arrays
 """
@@ -50,7 +50,8 @@ class RunArray:
 class Run:
     """A finished run: its folder, its arrays and its counts.
 
-    Its values are of the type `value_type` or, where `places` is not None, those of the array over ``10.0**places``.
+    Its values are of the type `value_type` or, where `decimal_places` is not None, those of the array over
+    ``10.0**decimal_places``.
     """
 
     path: Path
@@ -62,7 +63,11 @@ class Run:
     unseen: int
     entries: int
     arrays: dict[str, RunArray]
-    places: int | None = None
+    decimal_places: int | None = None
+
+    def array_type(self, name: str) -> np.dtype:
+        """Type of one of its arrays."""
+        return np.dtype(self.arrays[name].dtype)
 
     def read(
         self, name: str, start: int = 0, stop: int | None = None, room: Callable[[int], np.ndarray] = page_aligned
@@ -155,7 +160,7 @@ def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nd
     if moved is not None:
         arrays["values"] = moved
     n_features = int(features[-1]) + 1 if len(features) else 0
-    return arrays, {"n_features": n_features, "nnz": len(samples), "value_type": kind, "places": places}
+    return arrays, {"n_features": n_features, "nnz": len(samples), "value_type": kind, "decimal_places": places}
 
 
 def _dense_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict]:

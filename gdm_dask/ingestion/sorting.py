@@ -17,6 +17,9 @@ DIGIT_BITS = 11
 #: Buckets up to this length are sorted by insertion: clearing the counters would take longer.
 SHORT = np.uint64(64)
 
+#: Rows of a block to which all runs are appended before the next ones: so few that the caches hold them.
+ROWS_AT_ONCE = 256
+
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
@@ -240,23 +243,36 @@ def add_counts(features, pointers, counts):
 
 
 @kernel
-def append_run(
-    features, pointers, samples, values, scale, first_feature, first_sample, cursors, out_samples, out_values
+def append_runs(
+    features, pointers, samples, values, places, scale, first_feature, first_samples, cursors, out_samples, out_values
 ):
-    """Append a piece of a run to the rows of a block at their `cursors`, and move these on.
+    """Append pieces of several runs, in their order, to the rows of a block at their `cursors`, and move these on.
 
-    `pointers` count from the beginning of the run, of which `samples` and `values` (none where all are 1) are the
-    piece that belongs to `features`. The values are divided by `scale`.
+    The pieces of an array lie in one. Each row of `places` is where those of a run begin: of its features (and their
+    end), its pointers, its samples and its values; it is moved on. There are no `values` where all are 1; else they are
+    divided by `scale`.
     """
-    for k in range(np.uint64(len(features))):
-        row = np.uint64(features[k] - first_feature)
-        place = np.uint64(cursors[row])
-        for position in range(np.uint64(pointers[k] - pointers[0]), np.uint64(pointers[k + _1] - pointers[0])):
-            out_samples[place] = samples[position] + first_sample
-            if len(out_values):
-                out_values[place] = values[position] / scale if len(values) else 1
-            place += _1
-        cursors[row] = place
+    ones, left_out = len(values) == 0, len(out_values) == 0
+    for stop in range(ROWS_AT_ONCE, len(cursors) + ROWS_AT_ONCE, ROWS_AT_ONCE):
+        for run in range(len(places)):
+            feature, end, pointer, sample, value = places[run]
+            first_sample = first_samples[run]
+            while feature < end:
+                row = np.uint64(features[feature] - first_feature)
+                if row >= np.uint64(stop):
+                    break
+                place = np.uint64(cursors[row])
+                for _ in range(pointers[pointer + _1] - pointers[pointer]):
+                    out_samples[place] = samples[sample] + first_sample
+                    if not left_out:
+                        out_values[place] = 1 if ones else values[value] / scale
+                    place += _1
+                    sample += _1
+                    value += _1
+                cursors[row] = place
+                feature += _1
+                pointer += _1
+            places[run, 0], places[run, 2], places[run, 3], places[run, 4] = feature, pointer, sample, value
 
 
 @compiled
