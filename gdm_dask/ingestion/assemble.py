@@ -46,8 +46,9 @@ def assemble_sparse(
     """
     indptr = np.zeros(len(counts) + 1, np.uint32)
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
-    indices = work_space("block indices", indptr[-1], np.uint32)
-    values = work_space("block values", 0 if value_type == "one" else indptr[-1], dtype_of(value_type))
+    # Of the work space that the making of runs has left, what the pieces of runs are not read into.
+    indices = work_space("keys 0", indptr[-1], np.uint32)
+    values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype_of(value_type))
     cursors = indptr[:-1].copy()
     firsts = np.array(first_samples, np.uint32)
     for group in groups(runs, slices, most_bytes):

@@ -16,6 +16,8 @@ from gdm_dask.work_space import PAGE, whole_pages, work_space
 
 #: Threads that read the features of runs, each into memory of its own: most of the time they wait for the disk.
 READERS = 4
+#: Pieces are read to where this thread had other arrays when it made runs: that memory is at hand.
+_SPACES = {"features": "parsed features", "pointers": "pointers", "samples": "samples", "values": "text"}
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray
     """Rows of an array of each run, one behind the other from a page on, and where each begins."""
     dtype = runs[group[0]].array_type(name)
     sizes = [whole_pages(int(stop - start) * dtype.itemsize) + PAGE for start, stop in bounds[group]]
-    room = work_space(f"run {name}", sum(sizes), np.uint8)
+    room = work_space(_SPACES[name], sum(sizes), np.uint8)
     begins = []
     for number, begin in zip(group, itertools.accumulate(sizes, initial=0), strict=False):
         start, stop = bounds[number].tolist()
