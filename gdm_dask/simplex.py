@@ -62,7 +62,7 @@ def find_gamma(excess: Callable[[float], Excess], C: float, gamma: float) -> tup
     Examples
     --------
     >>> margins = np.array([0.0, 0.2, 5.0])
-    >>> find_gamma(lambda gamma: measure_excess(margins, gamma), 1.0, 0.0)[0]
+    >>> round(find_gamma(lambda gamma: measure_excess(margins, gamma), 1.0, 0.0)[0], 12)
     0.6
     """
     found, is_exact = excess(gamma), False
