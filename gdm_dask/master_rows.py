@@ -28,7 +28,7 @@ from gdm_dask.master_sparse import SPAN, SparseRows, project_sparse, score_spars
 DENSE_FROM = 0.25
 """Share of nonzeros from which a row is kept densely: there, BLAS outruns the sparse kernels."""
 
-RANGE = 65_536
+RANGE = 32_768
 """Samples that are worth a task of their own."""
 
 MOST_RANGES = 8

@@ -15,7 +15,7 @@ BASE_BYTES = 300 << 20
 #: Memory of each further worker process.
 PROCESS_BYTES = 220 << 20
 #: Bytes that one byte of source takes while it is parsed and sorted, for the densest text (``1:1`` pairs).
-PARSE_FACTOR = 13
+PARSE_FACTOR = 14
 #: Bytes that making a block takes beside the block and its largest slice: a few chunks, encoded and decoded.
 CHUNKS_BYTES = 24 << 20
 #: What the pieces of runs may take that are appended to a block together, where the memory limit leaves so much: with
