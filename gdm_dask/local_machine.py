@@ -137,14 +137,16 @@ class SubsetMachine:
         self.value = self._evaluate(w, b)
 
     def solve(self) -> None:
-        """Newton's method, until the active samples stay the same."""
-        for step in range(MAX_NEWTON_STEPS):
+        """Newton's method, until the active samples stay the same over a whole step."""
+        step = 0.0
+        for _ in range(MAX_NEWTON_STEPS):
             _find_active(self._projected, self._y, self.b, self.active)
-            if not self._moments.update(self.active) and step:
+            if not self._moments.update(self.active) and step == 1.0:
                 return
             hessian, gradient, intercept = self.quadratic()
             w = np.linalg.solve(hessian, gradient)
-            if not self._line_search(w, intercept(w)):
+            step = self._line_search(w, intercept(w))
+            if step == 0.0:
                 return
 
     def quadratic(self) -> Quadratic:
@@ -156,8 +158,8 @@ class SubsetMachine:
         self._rows.project(w, self._projected)
         return 0.5 * float(w @ w) + 0.5 * self._C * _squared_slack(self._projected, self._y, b)
 
-    def _line_search(self, w: np.ndarray, b: float) -> bool:
-        """Go towards (w, b), halving the step until F falls; False where it does not."""
+    def _line_search(self, w: np.ndarray, b: float) -> float:
+        """Go towards (w, b), halving the step until F falls; returns the step, or 0 where F hardly falls."""
         start_w, start_b, start = self.w, self.b, self.value
         step = 1.0
         while step > 1e-6:
@@ -165,10 +167,10 @@ class SubsetMachine:
             value = self._evaluate(trial_w, trial_b)
             if value < start:
                 self.w, self.b, self.value = trial_w, trial_b, value
-                return value < start * (1 - 1e-12)
+                return step if value < start * (1 - 1e-12) else 0.0
             step *= 0.5
         self._evaluate(start_w, start_b)
-        return False
+        return 0.0
 
 
 @compiled

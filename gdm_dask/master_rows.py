@@ -74,6 +74,8 @@ class Rows:
 
     def subset(self, chosen: np.ndarray) -> Rows:
         """Some of the rows, given by increasing positions, for products; none can be appended to them."""
+        if len(chosen) == self.n_rows:
+            return self
         part = Rows(self.n_samples)
         part.n_rows = len(chosen)
         part._scales, part._shifts = self._scales[chosen], self._shifts[chosen]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -23,6 +23,7 @@ from gdm_dask.refit import REFIT_C, refit
     shift=st.sampled_from([0.0, 0.0, 1e3]),
     twice=st.booleans(),
 )
+@example(seed=904083282, n_samples=28, n_features=11, density=0.1, shift=0.0, twice=True)  # steps must be shortened
 def test_no_weight_can_be_improved(
     seed: int, n_samples: int, n_features: int, density: float, shift: float, twice: bool
 ) -> None:
