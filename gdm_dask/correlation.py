@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,16 @@ import scipy.sparse as sp
 from gdm_dask.errors import BadInput
 from gdm_dask.kernels import dense_correlations, sparse_correlations
 from gdm_dask.moments import dense_moments, sparse_moments
+from gdm_dask.resources import n_cores
 from gdm_dask.store.block import Block, narrow_pointers
 
 #: Correlations this close to the limit count as reaching it: |rho| that equals 1 - tau in exact arithmetic may come
 #: out on either side of it.
 ROUNDING = 1e-9
+
+#: From so many products on, correlations are shared out among threads; each of them has a vector over the samples.
+WORTH_A_THREAD = 10**7
+MOST_THREADS = 4
 
 
 def correlation_limit(tau: float) -> float:
@@ -28,14 +35,27 @@ def correlation_limit(tau: float) -> float:
 
 def correlations(rows: Block, others: Block) -> np.ndarray:
     """Correlation of every row with every other row, (rows, others); 0 where one of them is constant."""
-    out = np.empty((rows.n_rows, others.n_rows))
-    if rows.indptr is None:
-        dense_correlations(rows.values, rows.means, rows.norms, others.values, others.means, others.norms, out)
+    n_values = rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
+    n_parts = min(n_cores(), others.n_rows, MOST_THREADS) if n_values * others.n_rows >= WORTH_A_THREAD else 1
+    if n_parts == 1:
+        return _correlations(rows, others, 0, others.n_rows)
+    bounds = [others.n_rows * part // n_parts for part in range(n_parts + 1)]
+    with ThreadPoolExecutor(n_parts) as threads:
+        return np.hstack(list(threads.map(partial(_correlations, rows, others), bounds[:-1], bounds[1:])))
+
+
+def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarray:
+    """Correlation of every row with some of the other rows."""
+    out = np.empty((rows.n_rows, stop - start))
+    means, norms = others.means[start:stop], others.norms[start:stop]
+    if others.indptr is None:
+        assert others.values is not None
+        dense_correlations(rows.values, rows.means, rows.norms, others.values[start:stop], means, norms, out)
         return out
     workspace = np.zeros(rows.n_samples)
     sparse_correlations(
-        rows.indptr, rows.indices, rows.values, rows.means, rows.norms,
-        others.indptr, others.indices, others.values, others.means, others.norms, rows.n_samples, workspace, out,
+        rows.indptr, rows.indices, rows.values, rows.means, rows.norms, others.indptr[start : stop + 1], others.indices,
+        others.values, means, norms, rows.n_samples, workspace, out,
     )  # fmt: skip
     return out
 
@@ -121,8 +141,10 @@ def redundancy_rate(X: Any) -> float:
 
 def block_redundancy_rate(rows: Block) -> float:
     """`redundancy_rate` of feature rows."""
-    m = rows.n_rows
-    if m < 2:
-        return 0.0
-    rho = np.abs(correlations(rows, rows))
-    return float((rho.sum() - np.trace(rho)) / 2 / (m * (m - 1)))
+    return mean_redundancy(correlations(rows, rows))
+
+
+def mean_redundancy(rho: np.ndarray) -> float:
+    """`redundancy_rate` of features with these correlations, (m, m)."""
+    m, size = len(rho), np.abs(rho)
+    return float((size.sum() - np.trace(size)) / 2 / (m * (m - 1))) if m > 1 else 0.0

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from gdm_dask import model_files
 from gdm_dask.checkpoint import Checkpoint
 from gdm_dask.checks import check_parameters
-from gdm_dask.correlation import block_redundancy_rate
+from gdm_dask.correlation import correlations, mean_redundancy
 from gdm_dask.cutting_plane import new_machine, run_cutting_plane
 from gdm_dask.data import Data, as_store, default_scheduler, is_dask, is_store, open_data
 from gdm_dask.engine import Engine, without_connection
@@ -236,8 +236,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self.stopped_ = machine.stopped
         self.n_cuts_ = len(machine.cuts)
         self.history_ = machine.iterations
-        self.redundancy_rate_ = block_redundancy_rate(rows)
-        self.profile_ = profile_of(rows, labels)
+        rho = correlations(rows, rows)
+        self.redundancy_rate_ = mean_redundancy(rho)
+        self.profile_ = profile_of(rows, labels, rho)
         clock = time.perf_counter()
         self.groups_ = self.affiliations_ = None
         if self.groups:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from gdm_dask.correlation import correlations
 from gdm_dask.store.block import Block
 
 #: Correlations are kept among this many of the strongest supports: a map of more is not readable.
@@ -47,13 +46,13 @@ class Profile:
         return [field.name for field in fields(cls)]
 
 
-def profile_of(rows: Block, labels: np.ndarray) -> Profile:
-    """Profile of support rows.
+def profile_of(rows: Block, labels: np.ndarray, rho: np.ndarray) -> Profile:
+    """Profile of support rows with these correlations.
 
     Examples
     --------
     >>> rows = Block(0, 1, 3, np.array([[0.0, 2.0, 4.0]]), np.array([2.0]), np.array([np.sqrt(8)]))
-    >>> found = profile_of(rows, np.array([-1, 1, 1]))
+    >>> found = profile_of(rows, np.array([-1, 1, 1]), np.ones((1, 1)))
     >>> found.class_counts.tolist(), found.frequency.tolist(), found.class_means.tolist()
     ([1, 2], [[0], [2]], [[0.0], [3.0]])
     """
@@ -62,10 +61,9 @@ def profile_of(rows: Block, labels: np.ndarray) -> Profile:
     matrix = rows.matrix()
     sums = (matrix @ member.T).T
     present = (matrix != 0).astype(np.float64)
-    strongest = rows.rows(np.arange(min(rows.n_rows, MAX_MAPPED)))
     return Profile(
         class_counts.astype(np.int64),
         np.rint((present @ member.T).T).astype(np.int64),
         sums / np.maximum(class_counts, 1)[:, None],
-        correlations(strongest, strongest).astype(np.float32),
+        rho[:MAX_MAPPED, :MAX_MAPPED].astype(np.float32),
     )

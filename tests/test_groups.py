@@ -162,3 +162,19 @@ def test_pointers_to_very_many_nonzeros_are_wide(monkeypatch) -> None:
     for name in ("support", "feature", "rho"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     np.testing.assert_array_equal(correlations(wide, wide), correlations(narrow, narrow))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_threads_share_correlations_and_change_no_bit(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 11)) * (rng.random((50, 11)) < 0.4)
+    rows = as_rows(sp.csr_array(X) if kind == "sparse" else X)
+    few = rows.rows(np.array([3, 5]))
+    alone = [correlations(rows, rows), correlations(few, rows), correlations(rows, few)]
+    monkeypatch.setattr("gdm_dask.correlation.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("gdm_dask.correlation.n_cores", lambda: 4)
+    for one, other in zip(
+        alone, [correlations(rows, rows), correlations(few, rows), correlations(rows, few)], strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(alone[0], np.corrcoef(X.T), atol=1e-12)
