@@ -21,7 +21,8 @@ class _Notice(event.Listener):
         self._is_said = False
 
     def on_start(self, event: event.Event) -> None:
-        if self._is_said or not event.data["dispatcher"].py_func.__module__.startswith("gdm_dask."):
+        module = event.data["dispatcher"].py_func.__module__ or ""  # what others make at run time may have none
+        if self._is_said or not module.startswith("gdm_dask."):
             return
         self._is_said = True
         logger.info("compiling kernels: up to half a minute, once on this machine for each kind of data")
