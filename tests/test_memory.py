@@ -58,9 +58,10 @@ def compiled(tmp_path_factory) -> None:
     rng = np.random.default_rng(0)
     (folder / "x.svm").write_text("".join(ordinary_lines()))
     (folder / "z.svm").write_text("".join(dense_lines()))
+    write_lines(folder / "long.svm", dense_lines(), 4_000_000)  # more samples in a run than 16 bits can count
     np.save(folder / "x.npy", rng.random((20, 5)))
     np.save(folder / "y.npy", np.arange(20) % 2)
-    for name, options in (("x.svm", ()), ("z.svm", ()), ("x.npy", ("--labels", folder / "y.npy"))):
+    for name, options in (("x.svm", ()), ("z.svm", ()), ("long.svm", ()), ("x.npy", ("--labels", folder / "y.npy"))):
         peak_of("ingest", folder / name, folder / f"{name}.zarr", *options)
 
 

@@ -102,13 +102,22 @@ def run() -> None:
         )
         sys.exit(128 + end.signal)
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(0)
     except OSError as error:
         logging.getLogger(__name__).debug("", exc_info=True)
         place = f"{error.filename}: " if error.filename else ""
         err.print(f"[bold red]error:[/] {escape(place)}{escape(error.strerror or str(error))}", soft_wrap=True)
+        try:
+            sys.stdout.flush()
+        except OSError:  # it is on the full disk; Python would try once more at its end, and say so
+            _drop_output()
         sys.exit(exit_code_of(error))
+
+
+def _drop_output() -> None:
+    """Let what could not be written go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def existing(path: str) -> str:
