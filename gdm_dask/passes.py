@@ -152,10 +152,13 @@ class Passes:
                 parts.append(led.rows(places))
                 order.append(positions)
                 missing[positions] = False
-        if missing.any() or not parts:
-            parts.append(self._read_rows(features[missing]))
-            order.append(np.flatnonzero(missing))
-        rows = stack(parts).rows(np.argsort(np.concatenate(order)))
+        if not parts:
+            rows = self._read_rows(features)
+        else:
+            if missing.any():
+                parts.append(self._read_rows(features[missing]))
+                order.append(np.flatnonzero(missing))
+            rows = stack(parts).rows(np.argsort(np.concatenate(order)))
         self._clock("rows", began)
         return rows
 

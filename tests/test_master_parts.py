@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from master_instances import assert_on_simplex, gamma_by_sorting, kinds, make, moments
+from master_instances import Instance, assert_on_simplex, gamma_by_sorting, kinds, make, moments
 
 from gdm_dask.master import Rows
 from gdm_dask.master_gram import Moments
@@ -22,15 +22,20 @@ def rows_of(X: np.ndarray, sizes: list[int]) -> Rows:
     return rows
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(kinds, st.integers(2, 60), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 999))
-def test_products_of_rows(kind: str, n: int, sizes: list[int], seed: int) -> None:
-    rng = np.random.default_rng(seed)
+def instance_of(kind: str, n: int, sizes: list[int], seed: int) -> tuple[Instance, Rows]:
+    """An instance with as many features as the cuts of these sizes hold, and its rows, cut by cut."""
     d = sum(sizes)
     instance = make(kind, n, d + 1, 1, 1.0, seed)
     instance.X = instance.X[:d]
-    Z, rows, out = instance.normalised(), rows_of(instance.X, sizes), np.empty(n)
-    weights, a = rng.normal(size=d), rng.normal(size=n)
+    return instance, rows_of(instance.X, sizes)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(kinds, st.integers(2, 60), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 999))
+def test_products_of_rows(kind: str, n: int, sizes: list[int], seed: int) -> None:
+    instance, rows = instance_of(kind, n, sizes, seed)
+    rng, Z, out = np.random.default_rng(seed), instance.normalised(), np.empty(n)
+    weights, a = rng.normal(size=len(Z)), rng.normal(size=n)
     rows.project(weights, out)
     np.testing.assert_allclose(out, Z.T @ weights, atol=1e-9)
     np.testing.assert_allclose(rows.scores(a), Z @ a, atol=1e-9)
@@ -43,12 +48,9 @@ def test_products_of_rows(kind: str, n: int, sizes: list[int], seed: int) -> Non
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(kinds, st.integers(2, 60), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 999))
 def test_a_subset_of_rows_has_the_same_products(kind: str, n: int, sizes: list[int], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    d = sum(sizes)
-    instance = make(kind, n, d + 1, 1, 1.0, seed)
-    instance.X = instance.X[:d]
-    Z, rows = instance.normalised(), rows_of(instance.X, sizes)
-    chosen = np.flatnonzero(rng.random(d) < 0.6)
+    instance, rows = instance_of(kind, n, sizes, seed)
+    rng, Z = np.random.default_rng(seed), instance.normalised()
+    chosen = np.flatnonzero(rng.random(len(Z)) < 0.6)
     part, out = rows.subset(chosen), np.empty(n)
     weights, change = rng.normal(size=len(chosen)), rng.integers(-1, 2, n).astype(np.int8)
     part.project(weights, out)
