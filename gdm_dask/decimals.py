@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdm_dask.words import WORD, U, kernel, leading_digits, word_at
+from gdm_dask.words import WORD, U, inlined, kernel, leading_digits, word_at
 
-_0, _1, _10, _32, _48 = U(0), U(1), U(10), U(32), U(48)
+_0, _1, _2, _6, _8, _10, _16, _32, _48, _BYTE = (U(n) for n in (0, 1, 2, 6, 8, 10, 16, 32, 48, 255))
 _DOT, _PLUS, _MINUS, _E, _BLANK = (np.uint8(ord(c)) for c in ".+-e ")
 
 _MAX_DIGITS = U(19)  # any 19 digits fit into 64 bits
@@ -41,7 +41,7 @@ _POWER_LOW = np.array([power & (2**64 - 1) for power, _ in _POWERS], dtype=np.ui
 _POWER_LOG2 = np.array([log2 for _, log2 in _POWERS], dtype=np.int64)
 _EXACT_POWERS = np.array([float(10**q) for q in range(23)])  # 10**22 is the last that is a float64
 _WHOLE_POWERS = np.array([10**q for q in range(15)], dtype=np.uint64)
-_LONGEST_SHORT = U(2) + WORD + WORD  # bytes that a short number may look at
+LONGEST_SHORT = WORD + WORD + _1  #: Bytes that a short number may look at.
 
 
 @kernel
@@ -141,27 +141,26 @@ def _general_number(text, start, first, p, mantissa, q, digits, origin):
     return -value if text[start] == _MINUS else value, p
 
 
-@kernel
-def _short_number(text, p):
+@inlined
+def short_number(text, p):
     """A number of one digit, or of one digit, a dot and at most 14 more, and the place behind it: else p itself.
 
     Most of the numbers in large files are such, and a word at a time is faster than digit by digit.
     """
-    whole = U(text[p]) - _48
+    word = word_at(text, p)
+    whole, second = (word & _BYTE) - _48, word >> _8 & _BYTE
     if whole >= _10:
         return 0.0, p
-    if text[p + _1] <= _BLANK:
+    if second <= U(_BLANK):
         return np.float64(np.int64(whole)), p + _1
-    if text[p + _1] != _DOT:
+    if second != U(_DOT):
         return 0.0, p
-    n_digits, fraction = leading_digits(word_at(text, p + U(2)))
-    if n_digits == WORD:
-        n_more, more = leading_digits(word_at(text, p + U(10)))
-        if n_more > U(6):
-            return 0.0, p
+    n_digits, fraction = leading_digits(word >> _16)
+    if n_digits == _6 and text[p + _8] > _BLANK:
+        n_more, more = leading_digits(word_at(text, p + _8))
         n_digits += n_more
         fraction = fraction * _WHOLE_POWERS[n_more] + more
-    end = p + U(2) + n_digits
+    end = p + _2 + n_digits
     if text[end] > _BLANK:
         return 0.0, p
     return np.float64(np.int64(whole * _WHOLE_POWERS[n_digits] + fraction)) / _EXACT_POWERS[n_digits], end
@@ -171,8 +170,8 @@ def _short_number(text, p):
 def number(text, p, origin):
     """Decimal number at p, and the place behind it: p itself if there is none."""
     start = p
-    if p + _LONGEST_SHORT <= U(text.size):
-        value, p = _short_number(text, p)
+    if p + LONGEST_SHORT <= U(text.size):
+        value, p = short_number(text, p)
         if p > start:
             return value, p
     if text[p] == _MINUS or text[p] == _PLUS:

@@ -16,15 +16,16 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from gdm_dask.decimals import PLACE, first_digits, number
+from gdm_dask.decimals import LONGEST_SHORT, PLACE, first_digits, number, short_number
 from gdm_dask.errors import BadInput
-from gdm_dask.words import WORD, U, kernel, leading_digits, word_at
+from gdm_dask.words import WORD, U, inlined, kernel, leading_digits, leading_token, word_at
 
 __all__ = ["MalformedLine", "ParsedLines", "parse"]
 
 _0, _1, _10, _48 = U(0), U(1), U(10), U(48)
-_NEWLINE, _HASH, _COLON, _Q, _I, _D = (np.uint8(ord(c)) for c in "\n#:qid")
+_NEWLINE, _SPACE, _HASH, _COLON, _Q, _I, _D = (np.uint8(ord(c)) for c in "\n #:qid")
 _INDEX_LIMIT = U(2**32 - 1)
+_LONGEST_USUAL = _1 + WORD + LONGEST_SHORT  # bytes that a usual entry may look at
 
 _BLANK, _DONE, _BAD_LABEL, _BAD_QID, _BAD_INDEX, _NOT_INCREASING, _TOO_LARGE, _UNSEEN, _BAD_VALUE = range(9)
 _ROWS, _NONZEROS, _LINES, _SKIPPED, _DROPPED, _LEFT_TO_PYTHON = range(6)  # the slots of `counts`
@@ -86,6 +87,43 @@ def _index(text, start):
     return index, p
 
 
+@inlined
+def _usual_entry(text, p):
+    """Index and value of an entry of the usual form at p, a blank before it, and the place behind it: else p itself.
+
+    That is an index of up to 7 digits and a short number, with a blank or the end of the line behind. Where it ends is
+    found without its numbers, so that the processor can begin with the next entry before it has them.
+    """
+    word = word_at(text, p + _1)
+    length = leading_token(word)
+    if length == WORD:
+        length += leading_token(word_at(text, p + _1 + WORD))
+    end = p + _1 + length
+    if text[end] != _SPACE and text[end] != _NEWLINE:
+        return _0, 0.0, p
+    n_digits, index = leading_digits(word)
+    colon = p + _1 + n_digits
+    if n_digits == _0 or text[colon] != _COLON:
+        return _0, 0.0, p
+    value, behind = short_number(text, colon + _1)
+    return index, value, (end if behind == end else p)
+
+
+@kernel
+def _usual_entries(text, p, base, beyond, k, least, features, values):
+    """Parse entries from p on so long as they are usual, and neither zero nor an error nor to be dropped."""
+    while text[p] == _SPACE and p + _LONGEST_USUAL <= U(text.size):
+        index, value, end = _usual_entry(text, p)
+        if end == p or index < least or index >= beyond or value == 0.0:
+            break
+        features[k] = index - base
+        values[k] = value
+        k += _1
+        least = index + _1
+        p = end
+    return p, k, least
+
+
 @kernel
 def _line(text, p, origin, base, n_features, drop, k, features, values):
     """Parse one line; return (code, place, entries so far, label, dropped, left to Python, least index)."""
@@ -103,7 +141,9 @@ def _line(text, p, origin, base, n_features, drop, k, features, values):
         _, p = number(text, start + U(4), origin)
         if p == start + U(4) or _inside(text[p]):
             return _BAD_QID, start, k, label, dropped, later, least
+    beyond = min(n_features + base, _INDEX_LIMIT)
     while True:
+        p, k, least = _usual_entries(text, p, base, beyond, k, least, features, values)
         p = start = _skip_blanks(text, p)
         if text[p] == _NEWLINE or text[p] == _HASH:
             return _DONE, p, k, label, dropped, later, least

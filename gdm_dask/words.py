@@ -15,7 +15,10 @@ from numba.extending import intrinsic
 # Without _nrt=False numba counts references to `text`, atomically, in every call: up to three times slower.
 # The kernels allocate nothing, so there is nothing to count. (The option is old, but not documented: should a
 # release of numba drop it, drop it here, and all is the same but slower.)
-kernel: Any = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+_OPTIONS: Any = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+kernel: Any = njit(**_OPTIONS)
+#: For those that are called for every number: to call them takes longer than what they do.
+inlined: Any = njit(forceinline=True, **_OPTIONS)
 
 # Mixing signed and unsigned integers makes floats in numba, and a signed index costs a wrap-around check per
 # byte: so the kernels count in uint64, with constants of that type.
@@ -24,6 +27,7 @@ U = np.uint64
 #: Bytes of a word.
 WORD = U(8)
 _ZEROS, _ABOVE_NINE, _HIGH_BITS = U(0x3030303030303030), U(0x7676767676767676), U(0x8080808080808080)
+_ABOVE_BLANKS = U(0x2121212121212121)
 
 
 @intrinsic
@@ -49,7 +53,7 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@kernel
+@inlined
 def leading_digits(word):
     """How many digits the word begins with, 0 to 8, and the number that they are."""
     digits = word ^ _ZEROS
@@ -60,3 +64,9 @@ def leading_digits(word):
     digits = (digits * U(10) + (digits >> U(8))) & U(0x00FF00FF00FF00FF)
     digits = (digits * U(100) + (digits >> U(16))) & U(0x0000FFFF0000FFFF)
     return n_digits, (digits * U(10000) + (digits >> U(32))) & U(0xFFFFFFFF)
+
+
+@inlined
+def leading_token(word):
+    """How many bytes above a blank the word begins with, 0 to 8."""
+    return _trailing_zeros((word - _ABOVE_BLANKS) & ~word & _HIGH_BITS) >> U(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import zlib
@@ -20,8 +21,11 @@ from gdm_dask.work_space import work_space
 
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
-#: Read behind a byte range at first, to find the end of its last line.
-_OVERHANG = 64 << 10
+#: A line of so many bytes is not too long, however little is read at a time.
+LONG_LINE = 64 << 10
+#: Read at a time where newlines are looked for.
+_WINDOW = 64 << 10
+#: Read at a time otherwise.
 _PIECE = 1 << 20
 
 
@@ -53,35 +57,63 @@ def compression_of(path: str) -> str | None:
     return suffix if suffix in COMPRESSIONS else None
 
 
-def read_lines(path: str, start: int, stop: int, longest_line: int) -> np.ndarray:
-    """The lines of a plain file that begin in ``[start, stop)``, as bytes in work space of this thread.
+def read_lines(path: str, start: int, stop: int, longest_line: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The lines of a plain file that begin in ``[start, stop)``, in pieces so small that the caches hold them.
 
     Parameters
     ----------
     longest_line : int
         A last line that goes on for more bytes than this behind `stop` is refused.
+
+    Yields
+    ------
+    place : int
+        Of the piece in the file.
+    lines : ndarray of uint8
+        Whole lines, in work space of this thread: good until the next piece.
     """
-    origin = max(0, start - 1)  # a line begins at `start` if the byte before ends one
     with open_file(path) as file:
-        file.seek(origin)
-        wanted = stop - origin + _OVERHANG
-        buffer = _fill(file, work_space("text", wanted, np.uint8))
-        first = 0 if start == 0 else _behind_newline(buffer, 0)
-        if first is None or origin + first >= stop:
-            return buffer[:0]
-        last = _behind_newline(buffer, stop - 1 - origin)
-        while last is None:
-            if len(buffer) < wanted:  # the end of the file, without a newline
-                return buffer[first:]
-            if wanted > stop - origin + longest_line:
-                raise BadInput(
-                    f"{path}, line {count_lines(path, origin + first) + 1}: the line goes on for more than "
-                    f"{format_bytes(longest_line)}: is this svmlight text? Else raise --memory-limit."
-                )
-            wanted += _PIECE
-            buffer = np.concatenate([buffer, _fill(file, np.empty(_PIECE, np.uint8))])
-            last = _behind_newline(buffer, stop - 1 - origin)
-    return buffer[first:last]
+        first = _line_start(file, start, stop)
+        if first is None or first >= stop:
+            return
+        last = _line_start(file, stop, stop + longest_line)
+        if last is None:
+            raise BadInput(
+                f"{path}, line {count_lines(path, stop)}: the line goes on for more than "
+                f"{format_bytes(longest_line)}: is this svmlight text? Else raise --memory-limit."
+            )
+        file.seek(first)
+        yield from _pieces(file, first, last)
+
+
+def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
+    """Place of the first line that begins at `at` or later, or the end of the file; None where it is beyond `most`."""
+    place = max(0, at - 1)  # a line begins at `at` if the byte before ends one
+    file.seek(place)
+    while at > 0 and place <= most and (part := file.read(_WINDOW)):
+        found = part.find(b"\n")
+        if found >= 0:
+            place += found + 1
+            break
+        place += len(part)
+    return place if place <= most else None
+
+
+def _pieces(file: IO[bytes], place: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Whole lines of a file from `place` to `last`, and where they are; from elsewhere all at once."""
+    most = _PIECE if isinstance(file, io.FileIO) else last - place
+    buffer = work_space("text", last - place, np.uint8)  # what is not filled takes no memory
+    filled = 0
+    while place + filled < last:
+        part = _fill(file, buffer[filled : min(filled + most, last - place)])
+        if not len(part):
+            raise BadInput(f"{file.name}: the file became shorter while it was read. Run the same command again.")
+        filled += len(part)
+        end = filled if place + filled == last else _behind_newlines(part) + filled - len(part)
+        if end > filled - len(part):
+            yield place, buffer[:end]
+            buffer[: filled - end] = buffer[end:filled]
+            place, filled = place + end, filled - end
 
 
 def read_into(path: str, offset: int, out: np.ndarray) -> None:
@@ -104,14 +136,14 @@ def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:
     return buffer[: len(buffer) - len(target)]
 
 
-def _behind_newline(buffer: np.ndarray, start: int) -> int | None:
-    """Place behind the first newline at `start` or later, or None."""
-    while start < len(buffer):
-        place = buffer[start : start + _OVERHANG].tobytes().find(b"\n")
+def _behind_newlines(lines: np.ndarray) -> int:
+    """Place behind the last newline, 0 where there is none."""
+    for stop in range(len(lines), 0, -_WINDOW):
+        start = max(0, stop - _WINDOW)
+        place = lines[start:stop].tobytes().rfind(b"\n")
         if place >= 0:
             return start + place + 1
-        start += _OVERHANG
-    return None
+    return 0
 
 
 def count_lines(path: str, start: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.files import compression_of, count_lines, file_info, read_lines, unpacked_lines
+from gdm_dask.ingestion.files import LONG_LINE, compression_of, count_lines, file_info, read_lines, unpacked_lines
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.slabs import loose_slab
@@ -35,7 +35,7 @@ class _Header:
 def matrix_market_source(path: str, y: Any) -> Source:
     """A Matrix Market coordinate file (``.mtx``, ``.mtx.gz``, ...), samples x features."""
     info = file_info(path)
-    header = _read_header(path)
+    header = _read_header(path, info["size"])
 
     def jobs(run_bytes: int) -> list[Any]:
         size = info["size"]
@@ -53,11 +53,15 @@ def matrix_market_source(path: str, y: Any) -> Source:
     )  # fmt: skip
 
 
-def _read_header(path: str) -> _Header:
+def _joined(pieces: Iterator[tuple[int, np.ndarray]]) -> bytes:
+    return b"".join(lines.tobytes() for _, lines in pieces)
+
+
+def _read_header(path: str, size: int) -> _Header:
     if compression_of(path):
         first = next(unpacked_lines(path, _HEADER_BYTES), b"")
     else:
-        first = read_lines(path, 0, _HEADER_BYTES, _HEADER_BYTES).tobytes()
+        first = _joined(read_lines(path, 0, min(size, _HEADER_BYTES), LONG_LINE))
     lines = io.BytesIO(first)
     banner = lines.readline().decode("latin-1").lower().split()
     if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
@@ -106,8 +110,8 @@ class MarketEntries:
             skip = 0
 
     def _load_range(self) -> Slab:
-        buffer = read_lines(self.path, self.start, self.stop, self.run_bytes)
-        return self._parse(buffer.tobytes(), partial(count_lines, self.path, self.start))
+        buffer = _joined(read_lines(self.path, self.start, self.stop, max(self.run_bytes, LONG_LINE)))
+        return self._parse(buffer, partial(count_lines, self.path, self.start))
 
     def _parse(self, buffer: bytes, lines_before: Callable[[], int]) -> Slab:
         from scipy.io import mmread

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.files import compression_of, count_lines, file_info, read_lines, unpacked_lines
+from gdm_dask.ingestion.files import LONG_LINE, compression_of, count_lines, file_info, read_lines, unpacked_lines
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
@@ -34,7 +34,8 @@ def text_source(paths: list[str], options: IngestOptions) -> Source:
                 found.append(CompressedText(path, info["size"], run_bytes, options))
             else:
                 ranges = byte_ranges(info["size"], run_bytes)
-                found += [TextRange(path, start, stop, run_bytes, options) for start, stop in ranges]
+                longest = max(run_bytes, LONG_LINE)
+                found += [TextRange(path, start, stop, longest, options) for start, stop in ranges]
         return found
 
     return Source(
@@ -66,8 +67,9 @@ class TextRange:
         """One slab."""
 
         def load() -> Slab:
-            lines = read_lines(self.path, self.start, self.stop, self.longest_line)
-            return parse_slab(lines, self.path, partial(count_lines, self.path, self.start), self.options)
+            pieces = read_lines(self.path, self.start, self.stop, self.longest_line)
+            numbered = ((partial(count_lines, self.path, place), lines) for place, lines in pieces)
+            return parse_slab(numbered, self.nbytes + self.longest_line, self.path, self.options)
 
         yield load
 
@@ -85,29 +87,60 @@ class CompressedText:
         """As many slabs as the unpacked text has `run_bytes`."""
         line = 0
         for buffer in unpacked_lines(self.path, self.run_bytes):
-            yield partial(parse_slab, buffer, self.path, partial(int, line), self.options)
+            yield partial(parse_slab, [(partial(int, line), buffer)], len(buffer), self.path, self.options)
             line += buffer.count(b"\n")
 
 
-def _room(name: str, length: int, dtype: np.dtype) -> np.ndarray:
-    return work_space(f"parsed {name}", length, dtype)
+def parse_slab(
+    pieces: Iterable[tuple[Callable[[], int], bytes | np.ndarray]], nbytes: int, path: str, options: IngestOptions
+) -> Slab:
+    """Parse pieces of text, one behind the other.
 
+    Parameters
+    ----------
+    pieces : iterable of pairs
+        What tells how many lines of the file come before, and whole lines.
+    nbytes : int
+        At least the bytes of all of them.
 
-def parse_slab(buffer: bytes | np.ndarray, path: str, lines_before: Callable[[], int], options: IngestOptions) -> Slab:
-    """Parse whole lines; an error names the file and the line in it. The slab is work space of this thread."""
-    try:
-        lines = parse(
-            buffer,
-            index_base=options.index_base,
-            on_error=options.on_error,  # type: ignore[arg-type]
-            n_features=options.n_features,
-            unseen="error" if options.n_features is None else "drop",
-            room=_room,
-        )
-    except MalformedLine as error:
-        number = lines_before() + error.line + 1
-        raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text})") from None
-    return Slab(
-        len(lines.labels), lines.labels, lines.features, samples_of(lines.indptr), lines.values,
-        skipped=lines.skipped, unseen=lines.unseen,
-    )  # fmt: skip
+    Returns
+    -------
+    Slab
+        In work space of this thread.
+
+    Raises
+    ------
+    BadInput
+        Naming the file and the line of it that is malformed.
+    """
+    rows, entries = nbytes // len("1\n") + 1, nbytes // len(" 1:1") + 1
+    lengths = {"labels": rows, "indptr": rows + 1, "features": entries, "values": entries}
+    types = {"labels": np.float64, "indptr": np.int64, "features": np.uint32, "values": np.float64}
+    arrays = {name: work_space(f"parsed {name}", lengths[name], types[name]) for name in lengths}
+    ends = dict.fromkeys(arrays, 0)
+    arrays["indptr"][0] = skipped = unseen = 0
+
+    def room(name: str, length: int, dtype: Any) -> np.ndarray:
+        assert ends[name] + length <= lengths[name]
+        return arrays[name][ends[name] : ends[name] + length]
+
+    for lines_before, buffer in pieces:
+        try:
+            lines = parse(
+                buffer,
+                index_base=options.index_base,
+                on_error=options.on_error,  # type: ignore[arg-type]
+                n_features=options.n_features,
+                unseen="error" if options.n_features is None else "drop",
+                room=room,
+            )
+        except MalformedLine as error:
+            number = lines_before() + error.line + 1
+            raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text})") from None
+        lines.indptr[:] += ends["features"]
+        for name in ends:
+            ends[name] += len(lines.labels if name in ("labels", "indptr") else lines.features)
+        skipped, unseen = skipped + lines.skipped, unseen + lines.unseen
+    labels, features, values = (arrays[name][: ends[name]] for name in ("labels", "features", "values"))
+    samples = samples_of(arrays["indptr"][: len(labels) + 1])
+    return Slab(len(labels), labels, features, samples, values, skipped=skipped, unseen=unseen)
