@@ -19,6 +19,8 @@ NAMES = [f"wört {number}" for number in range(40)]
 def make_store(path, kind, codec):
     """A store with names and ids."""
     matrix = some_matrix(kind="counts" if kind == "sparse counts" else "ones" if kind == "sparse ones" else "float")
+    if kind.endswith("decimals"):
+        matrix.data = matrix.data.round(3)
     frame = pd.DataFrame(matrix.toarray(), columns=NAMES, index=[f"id {number}" for number in range(60)])
     if kind.startswith("sparse"):
         frame = frame.astype(pd.SparseDtype(float, 0.0))
@@ -26,7 +28,9 @@ def make_store(path, kind, codec):
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-@pytest.mark.parametrize("kind", ["sparse", "sparse counts", "sparse ones", "dense"])
+@pytest.mark.parametrize(
+    "kind", ["sparse", "sparse counts", "sparse ones", "sparse decimals", "dense", "dense decimals"]
+)
 def test_zarr_python_reads_every_array(tmp_path, kind, codec):
     store = make_store(tmp_path / "s", kind, codec)
     root = zarr.open_group(tmp_path / "s", mode="r", zarr_format=3)
@@ -38,16 +42,20 @@ def test_zarr_python_reads_every_array(tmp_path, kind, codec):
         for name, entry in block.arrays.items()
     }
     assert set(arrays) == set(entries)
+    if kind.endswith("decimals"):
+        assert any(entry.places == 3 for entry in entries.values())
     assert len(manifest.blocks) > 3
     for name, array in arrays.items():
         ours = read_array(Folder(tmp_path / "s"), name, entries[name])
-        np.testing.assert_array_equal(array[:], ours)
-        assert array.dtype == ours.dtype
+        places = array.attrs.get("decimal_places")
+        np.testing.assert_array_equal(array[:] if places is None else array[:] / 10.0**places, ours)
+        assert array.dtype == (ours.dtype if places is None else np.int32)
 
 
-def test_a_reader_needs_only_the_readme(tmp_path):
+@pytest.mark.parametrize("kind", ["sparse", "sparse decimals"])
+def test_a_reader_needs_only_the_readme(tmp_path, kind):
     """Rebuild the matrix with zarr-python and the layout as the README tells it."""
-    store = make_store(tmp_path / "s", "sparse", "lz4")
+    store = make_store(tmp_path / "s", kind, "lz4")
     root = zarr.open_group(tmp_path / "s", mode="r", zarr_format=3)
     manifest = root.attrs["gdm_dask"]
     dense = np.zeros(manifest["shape"])
@@ -55,6 +63,8 @@ def test_a_reader_needs_only_the_readme(tmp_path):
     for number, entry in enumerate(manifest["blocks"]):
         block = root[f"blocks/{number:05d}"]
         indptr, indices, values = (block[name][:] for name in ("indptr", "indices", "values"))
+        if "decimal_places" in block["values"].attrs:
+            values = values / 10.0 ** block["values"].attrs["decimal_places"]
         for row in range(entry["stop"] - entry["start"]):
             own = slice(indptr[row], indptr[row + 1])
             dense[entry["start"] + row, indices[own]] = values[own]

@@ -30,7 +30,7 @@ class ArrayEntry:
     Attributes
     ----------
     dtype : str
-        Zarr data type (``"uint32"``, ``"float64"``, ...), little-endian.
+        Zarr data type (``"uint32"``, ``"float64"``, ...), little-endian, of what is stored.
     shape : list of int
     chunk : int
         Rows (entries of the first axis) in a chunk.
@@ -38,6 +38,8 @@ class ArrayEntry:
         A name of `gdm_dask.store.chunks.CODECS`.
     crc : list of int
         CRC-32C of every chunk, in order.
+    places : int or None
+        Stored are whole numbers; the values are these, in float64, over 10 to this power.
     """
 
     dtype: str
@@ -45,11 +47,17 @@ class ArrayEntry:
     chunk: int
     codec: str
     crc: list[int]
+    places: int | None = None
+
+    @property
+    def decoded(self) -> np.dtype:
+        """Type of the values in memory."""
+        return np.dtype(self.dtype if self.places is None else np.float64)
 
     @property
     def nbytes(self) -> int:
         """Decoded size."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return int(np.prod(self.shape, dtype=np.int64)) * self.decoded.itemsize
 
 
 def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
@@ -79,7 +87,7 @@ def zarr_metadata(entry: ArrayEntry) -> bytes:
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0,
         "codecs": codec_metadata(entry.codec, itemsize),
-        "attributes": {},
+        "attributes": {} if entry.places is None else {"decimal_places": entry.places},
         "storage_transformers": [],
     }
     return json.dumps(document, indent=2).encode()
@@ -99,19 +107,20 @@ def _chunk_key(name: str, number: int, n_dims: int) -> str:
     return f"{name}/c/{number}" + "/0" * (n_dims - 1)
 
 
-def write_array(folder: Folder, name: str, values: np.ndarray, codec: str) -> ArrayEntry:
+def write_array(folder: Folder, name: str, values: np.ndarray, codec: str, places: int | None = None) -> ArrayEntry:
     """Write a 1-D or 2-D array with all of its chunks; equal values give equal bytes.
 
-    Each chunk is read back and compared with the bytes that were written.
+    Each chunk is read back and compared with the bytes that were written. For `places` see `encode`.
     """
     row_bytes = values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
     length = chunk_length(len(values), row_bytes)
-    entry = ArrayEntry(values.dtype.name, list(values.shape), length, codec, [])
+    dtype = values.dtype.name if places is None else "int32"
+    entry = ArrayEntry(dtype, list(values.shape), length, codec, [], places)
     for number, start in enumerate(range(0, len(values) if values.size else 0, length)):
         part = values[start : start + length]
         if len(part) < length:  # Zarr stores the last chunk in full, too
             part = np.concatenate([part, np.zeros((length - len(part), *part.shape[1:]), part.dtype)])
-        data, crc = encode(part, codec)
+        data, crc = encode(part, codec, places)
         folder.write_and_compare(_chunk_key(name, number, values.ndim), data)
         entry.crc.append(crc)
     folder.write(f"{name}/zarr.json", zarr_metadata(entry))
@@ -140,12 +149,11 @@ def read_array(
     stop = entry.shape[0] if stop is None else stop
     row_shape = entry.shape[1:]
     if stop <= start or not all(row_shape):
-        return np.zeros((max(0, stop - start), *row_shape), entry.dtype)
+        return np.zeros((max(0, stop - start), *row_shape), entry.decoded)
     first, last = start // entry.chunk, -(-stop // entry.chunk)
     shape = ((last - first) * entry.chunk, *row_shape)
-    out = (
-        np.empty(shape, entry.dtype) if buffers is None else buffers.take(PurePosixPath(name).name, shape, entry.dtype)
-    )
+    dtype = entry.decoded
+    out = np.empty(shape, dtype) if buffers is None else buffers.take(PurePosixPath(name).name, shape, dtype)
     for number in range(first, last):
         position = (number - first) * entry.chunk
         _read_chunk(folder, name, entry, number, out[position : position + entry.chunk], once)
@@ -155,7 +163,7 @@ def read_array(
 def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray, once: bool) -> None:
     read = folder.read_once if once else folder.read
     try:
-        decode(read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, out)
+        decode(read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, out, entry.places)
     except FileNotFoundError:
         problem = "it is missing"
     except DamagedStore as error:
@@ -183,4 +191,4 @@ def read_ranges(folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray
         window = read_array(folder, name, entry, first, int(stops[end - 1]))
         parts += [window[starts[k] - first : stops[k] - first] for k in range(position, end)]
         position = end
-    return np.concatenate(parts) if parts else np.zeros((0, *entry.shape[1:]), entry.dtype)
+    return np.concatenate(parts) if parts else np.zeros((0, *entry.shape[1:]), entry.decoded)

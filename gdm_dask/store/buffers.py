@@ -17,7 +17,7 @@ class Buffers:
     def __init__(self) -> None:
         self._held: dict[str, np.ndarray] = {}
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    def take(self, name: str, shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
         """An array whose content is whatever was there.
 
         Examples

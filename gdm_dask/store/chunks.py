@@ -14,6 +14,8 @@ from crc32c import crc32c
 from numcodecs import blosc
 
 from gdm_dask.errors import BadInput, DamagedStore
+from gdm_dask.whole_numbers import from_whole, to_whole
+from gdm_dask.work_space import work_space
 
 CRC_BYTES = 4
 
@@ -50,8 +52,10 @@ def codec_metadata(codec: str, itemsize: int) -> list[dict]:
     return [*chain, {"name": "crc32c"}]
 
 
-def encode(values: np.ndarray, codec: str) -> tuple[bytes, int]:
+def encode(values: np.ndarray, codec: str, places: int | None = None) -> tuple[bytes, int]:
     """Bytes of one chunk and the CRC-32C that ends them.
+
+    Values of which decimal `places` are given, which must suffice for them, become whole numbers, int32.
 
     Examples
     --------
@@ -62,6 +66,8 @@ def encode(values: np.ndarray, codec: str) -> tuple[bytes, int]:
     array([0, 1, 2, 3], dtype=uint32)
     """
     values = np.ascontiguousarray(values)
+    if places is not None:
+        values = to_whole(values, places, work_space("whole numbers", values.size, np.int32))
     settings = CODECS[codec]
     if settings is None:
         body = values.tobytes()
@@ -73,8 +79,8 @@ def encode(values: np.ndarray, codec: str) -> tuple[bytes, int]:
     return body + crc.to_bytes(CRC_BYTES, "little"), crc
 
 
-def decode(data: bytes | memoryview, crc: int, codec: str, out: np.ndarray) -> None:
-    """Check a chunk's bytes against the manifest's `crc` and decode them into `out` (contiguous).
+def decode(data: bytes | memoryview, crc: int, codec: str, out: np.ndarray, places: int | None = None) -> None:
+    """Check a chunk's bytes against the manifest's `crc` and decode them into `out` (contiguous); undoes `encode`.
 
     Raises
     ------
@@ -85,7 +91,10 @@ def decode(data: bytes | memoryview, crc: int, codec: str, out: np.ndarray) -> N
     if int.from_bytes(data[-CRC_BYTES:], "little") != crc or crc32c(body) != crc:
         raise DamagedStore(f"its {len(data)} bytes do not have the checksum that was written")
     # From here on the bytes are those that `encode` made, so their size and codec are right.
+    target = out if places is None else work_space("whole numbers", out.size, np.int32)
     if CODECS[codec] is None:
-        out.reshape(-1).view(np.uint8)[:] = np.frombuffer(body, np.uint8)
+        target.reshape(-1).view(np.uint8)[:] = np.frombuffer(body, np.uint8)
     else:
-        blosc.decompress(body, out)
+        blosc.decompress(body, target)
+    if places is not None:
+        from_whole(target, places, out)

@@ -8,7 +8,8 @@
     STORE/vocabulary                 (bytes,) uint8: of a store of documents, what makes rows of further ones
     STORE/blocks/00000/indptr        (rows + 1,) uint32: where each feature's nonzeros begin   (sparse stores)
     STORE/blocks/00000/indices       (nonzeros,) uint32: their samples                         (sparse stores)
-    STORE/blocks/00000/values        (nonzeros,), left out where all are 1; dense: (rows, n)
+    STORE/blocks/00000/values        (nonzeros,), left out where all are 1; dense: (rows, n). Float64 values
+                                     that are int32 over a power of ten are stored so
     STORE/blocks/00000/means         (rows,) float64: mean of each feature
     STORE/blocks/00000/norms         (rows,) float64: norm of each feature less its mean
     STORE/blocks/00000/counts        (rows,) uint32: nonzeros of each feature                  (dense stores)
@@ -33,6 +34,7 @@ from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_r
 from gdm_dask.store.block import Block
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
+from gdm_dask.whole_numbers import decimal_places
 
 FORMAT = "gdm_dask feature store"
 FORMAT_VERSION = 1
@@ -174,9 +176,14 @@ def write_block(folder: Folder, number: int, block: Block, codec: str, names: li
         parts |= {"indptr": block.indptr, "indices": block.indices}
     else:
         parts["counts"] = block.counts().astype(np.uint32)
+    places = None
     if block.values is not None:
         parts["values"] = block.values
-    arrays = {name: write_array(folder, f"{path}/{name}", array, codec) for name, array in sorted(parts.items())}
+        places = decimal_places(block.values) if block.values.dtype == np.float64 else None
+    arrays = {
+        name: write_array(folder, f"{path}/{name}", array, codec, places if name == "values" else None)
+        for name, array in sorted(parts.items())
+    }
     if names is not None:
         text = write_text(folder, f"{path}/names", names, codec)
         arrays |= {f"names/{key}": entry for key, entry in text.items()}

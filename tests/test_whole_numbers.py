@@ -1,4 +1,4 @@
-"""Runs hold short decimals as whole numbers: what comes out of the store is bit for bit what came in."""
+"""Runs and stores hold short decimals as whole numbers: what comes out is bit for bit what came in."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from instances import many
+from scipy.sparse import csr_array
 
 import gdm_dask
 from gdm_dask.ingestion.runs import write_run
-from gdm_dask.ingestion.scaled import MOST_PLACES, scaled
 from gdm_dask.ingestion.slab import Slab
+from gdm_dask.whole_numbers import MOST_PLACES, decimal_places, from_whole, to_whole
 
 places = st.integers(0, MOST_PLACES + 3)
 whole_numbers = st.integers(-(2**33), 2**33).filter(bool)
@@ -31,6 +32,13 @@ runs = st.one_of(
 )
 
 
+def as_whole(values: list[float] | np.ndarray) -> tuple[np.ndarray, int] | None:
+    """Whole numbers and their decimal places, or None."""
+    values = np.array(values)
+    n_places = decimal_places(values)
+    return None if n_places is None else (to_whole(values, n_places, np.empty(len(values), np.int32)), n_places)
+
+
 def bits(values: np.ndarray) -> list[int]:
     return values.view(np.uint64).tolist()
 
@@ -41,18 +49,18 @@ def bits(values: np.ndarray) -> list[int]:
 @example([2147483647.0, -2147483647.0])
 @example([2147483648.0])
 def test_quotients_are_the_values_or_there_are_none(run: list[float]) -> None:
-    values = np.array(run)
-    found = scaled(values)
+    found = as_whole(run)
     if found is not None:
         whole, n_places = found
-        assert whole.dtype == np.int32
-        assert bits(whole / 10.0**n_places) == bits(values)
+        back = np.empty(len(whole))
+        from_whole(whole, n_places, back)
+        assert bits(back) == bits(whole / 10.0**n_places) == bits(np.array(run))
 
 
 @many(200)
-@given(st.lists(st.integers(-(2**31) + 1, 2**31 - 1).filter(bool), min_size=1), st.integers(0, MOST_PLACES))
+@given(st.lists(st.integers(-(2**31) + 1, 2**31 - 1), min_size=1), st.integers(0, MOST_PLACES))
 def test_short_decimals_are_found_with_the_fewest_places(whole: list[int], n_places: int) -> None:
-    found = scaled(np.array([float(f"{number}e-{n_places}") for number in whole]))
+    found = as_whole([float(f"{number}e-{n_places}") for number in whole])
     assert found is not None
     fewer = next(places for places in range(n_places + 1) if all(k % 10 ** (n_places - places) == 0 for k in whole))
     assert found[1] == fewer
@@ -63,9 +71,9 @@ def test_short_decimals_are_found_with_the_fewest_places(whole: list[int], n_pla
 @pytest.mark.parametrize("value", [1 / 3, -0.0, 1e10, np.nextafter(0.7, 1)])
 def test_one_value_that_is_none_is_found_anywhere(place: int, value: float) -> None:
     values = np.full(2000, 0.7)
-    assert scaled(values) is not None
+    assert decimal_places(values) == 1
     values[place] = value
-    assert scaled(values) is None
+    assert decimal_places(values) is None
 
 
 @many(100)
@@ -93,3 +101,17 @@ def test_a_run_takes_the_fewest_bytes(tmp_path: Path, values: list[float], dtype
     run = write_run(tmp_path / "run", Slab(2, None, numbers, numbers, np.array(values)), None)
     assert run.arrays["values"].dtype == dtype
     assert run.value_type == ("float32" if dtype == "float32" else "float64")
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_a_store_keeps_whole_numbers_for_decimals_alone(tmp_path: Path, kind: type, codec: str) -> None:
+    rng = np.random.default_rng(0)
+    matrix = np.where(rng.random((400, 30)) < 0.3, rng.integers(-(10**6), 10**6, (400, 30)) / 1e6, 0.0)
+    matrix[7, 29] = 1 / 3
+    store = gdm_dask.ingest(kind(matrix), tmp_path / "s", rng.choice([0, 1], 400), codec=codec, block_bytes=20_000)
+    places = [block.arrays["values"].places for block in store.manifest.blocks]
+    assert len(places) > 1
+    assert places == [6] * (len(places) - 1) + [None]
+    assert bits(store.to_scipy().toarray()) == bits(np.ascontiguousarray(matrix.T))
+    assert np.array_equal(store.read_rows(np.array([3, 29])).toarray(), matrix.T[[3, 29]])
