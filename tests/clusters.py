@@ -207,7 +207,7 @@ class Cluster:
 
 def gdm(*arguments: object, log: Path, env: dict[str, str] | None = None, prefix: list[str] | None = None) -> Started:
     """The command line, in a process of its own."""
-    program = "from gdm_dask.cli.main import run; run()"
+    program = "from gdm_dask.cli.entry import gdm; gdm()"
     return Started([*(prefix or []), sys.executable, "-c", program, *map(str, arguments)], log, env)
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from gdm_dask.cli.main import run
 
-GDM = [sys.executable, "-c", "from gdm_dask.cli.main import run; run()"]
+GDM = [sys.executable, "-c", "from gdm_dask.cli.entry import gdm; gdm()"]
 
 
 def gdm(capsys, *arguments):

@@ -343,8 +343,8 @@ def slow(iteration):
     plain(iteration)
     time.sleep(0.3 if iteration.number < 3 else 60)
 model_commands.log_iteration = slow
-from gdm_dask.cli.main import run
-run()
+from gdm_dask.cli.entry import gdm
+gdm()
 """
 
 

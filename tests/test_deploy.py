@@ -336,7 +336,7 @@ def test_the_batch_script_runs_a_pipeline_with_a_cluster(tmp_path):
     binaries.mkdir()
     (binaries / "srun").write_text('#!/bin/sh\nexec "$@"\n')
     (binaries / "gdm").write_text(
-        f'#!/bin/sh\nexec {sys.executable} -c "from gdm_dask.cli.main import run; run()" "$@"\n'
+        f'#!/bin/sh\nexec {sys.executable} -c "from gdm_dask.cli.entry import gdm; gdm()" "$@"\n'
     )
     (binaries / "dask").write_text(f'#!/bin/sh\nexec {sys.executable} -m dask "$@"\n')
     for program in binaries.iterdir():

@@ -58,7 +58,7 @@ def test_no_terminal_no_view() -> None:
 
 def on_a_terminal(*arguments: str) -> tuple[bytes, bytes]:
     """What a command writes to its output, and to a terminal as its standard error."""
-    code = "from gdm_dask.cli.main import run; run()"
+    code = "from gdm_dask.cli.entry import gdm; gdm()"
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     child = subprocess.Popen(

@@ -73,7 +73,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def run() -> None:
-    """Entry point: errors that the user can act on become one line and an exit code, never a traceback."""
+    """Run the command line: errors that the user can act on become one line and an exit code, never a traceback."""
     from gdm_dask.cli import (  # noqa: F401 (they register their commands)
         cluster_commands,
         demo_command,
@@ -90,7 +90,10 @@ def run() -> None:
     # a line of the log, without the place in our code that it comes from
     warnings.showwarning = lambda message, *_, **__: logging.getLogger(__name__).warning("%s", message)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except GdmError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)

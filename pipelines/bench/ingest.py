@@ -20,7 +20,7 @@ from numba import njit
 N_FEATURES = 1_000_000
 PIECE = 64 << 20
 
-GDM = [sys.executable, "-c", "from gdm_dask.cli.main import run; run()", "-q"]
+GDM = [sys.executable, "-c", "from gdm_dask.cli.entry import gdm; gdm()", "-q"]
 LOAD = """
 import sys, time
 from sklearn.datasets import load_svmlight_file
