@@ -15,16 +15,17 @@ features_and_samples = st.tuples(
     st.sampled_from([1, 3, 2**11, 10**5, 2**22 + 1, 10**8, 2**32 - 1]),
     st.sampled_from([1, 100, 2**16, 2**16 + 1, 2**32]),
 )
+value_types = st.sampled_from([None, np.int32, np.float32, np.float64])
 lengths = st.sampled_from([0, 1, 60, 1_000, 30_000])
 
 
-@many(120)
-@given(features_and_samples, lengths, st.booleans(), seeds)
-def test_as_a_stable_sort_does(counts: tuple[int, int], length: int, all_one: bool, seed: int) -> None:
+@many(200)
+@given(features_and_samples, lengths, value_types, seeds)
+def test_as_a_stable_sort_does(counts: tuple[int, int], length: int, value_type: type | None, seed: int) -> None:
     rng = np.random.default_rng(seed)
     features = (counts[0] * rng.random(length) ** 3).astype(np.uint32)  # some have many nonzeros, most have few
     samples = rng.integers(0, counts[1], length, np.uint32)
-    values = None if all_one else rng.normal(size=length)
+    values = None if value_type is None else (1e9 * rng.normal(size=length)).astype(value_type)
     found, pointers, moved_samples, moved_values = sort_by_feature(features, samples, values)
     order = np.argsort(features, kind="stable")
     expected, n_nonzeros = np.unique(features, return_counts=True)
@@ -33,6 +34,7 @@ def test_as_a_stable_sort_does(counts: tuple[int, int], length: int, all_one: bo
     np.testing.assert_array_equal(moved_samples, samples[order])
     if values is not None and moved_values is not None:
         np.testing.assert_array_equal(moved_values, values[order])
+        assert moved_values.dtype == values.dtype
     else:
         assert values is moved_values is None
 

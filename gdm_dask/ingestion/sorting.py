@@ -4,6 +4,8 @@
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gdm_dask.compiled import compiled
@@ -20,7 +22,7 @@ SHORT = np.uint64(64)
 #: Rows of a block to which all runs are appended before the next ones: so few that the caches hold them.
 ROWS_AT_ONCE = 256
 
-_0, _1 = np.uint64(0), np.uint64(1)
+_0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
 
 
 def sort_by_feature(
@@ -30,7 +32,8 @@ def sort_by_feature(
 
     A radix sort: one pass deals the nonzeros into buckets by the highest digit of the feature, then each bucket is
     sorted by the digits below while the caches hold it. The cost hardly depends on how many features there are. What is
-    moved is a key, the feature's digits below and the sample, in as few bytes as they need.
+    moved is a key in as few bytes as it needs: the feature's digits below, the sample, and the value where it has 32
+    bits and there is room for it.
 
     Parameters
     ----------
@@ -59,67 +62,84 @@ def sort_by_feature(
     n_passes = -(-low_bits // DIGIT_BITS)
     width = -(-low_bits // n_passes)
     low_bits, sample_bits = n_passes * width, last_sample.bit_length()
-    key_type = np.uint32 if low_bits + sample_bits <= 32 else np.uint64
-    payload = np.zeros(0, np.uint8) if values is None else values
+    in_key = values is not None and values.itemsize == 4 and low_bits + sample_bits <= 32
+    value_bits = 32 if in_key else 0
+    key_type = np.uint32 if low_bits + sample_bits + value_bits <= 32 else np.uint64
+    none = np.zeros(0, np.uint32)
+    inside = values.view(np.uint32) if in_key else none  # type: ignore[union-attr]
+    beside = none if values is None or in_key else values
     n_pairs = 1 if n_passes == 1 else 2
     keys, other_keys = (work_space(f"keys {k}", length if k < n_pairs else 0, key_type) for k in (0, 1))
-    moved, other_moved, out_values = (
-        work_space(f"values {k}", len(payload) if k in (0, 2) or n_pairs == 2 else 0, payload.dtype) for k in (0, 1, 2)
-    )
+    moved, other_moved = (work_space(f"values {k}", len(beside) if k < n_pairs else 0, beside.dtype) for k in (0, 1))
     ends = np.zeros((largest >> low_bits) + 2, np.uint64)
-    _deal(features, samples, payload, np.uint64(low_bits), np.uint64(sample_bits), ends, keys, moved)
+    _deal(features, samples, inside, beside, np.uint64(low_bits), np.uint64(sample_bits), ends, keys, moved)
     unique = work_space("features", length, np.uint32)
     pointers = work_space("pointers", length + 1, np.uint32)
     out_samples = work_space("samples", length, np.uint16 if sample_bits <= 16 else np.uint32)
+    out = work_space("values 2", 0 if values is None else length, np.uint8 if values is None else values.dtype)
+    bits = np.uint64(value_bits), np.uint64(sample_bits)
+    rest = (out.view(np.uint32), none) if in_key else (none, out)
     n_unique = _sort_buckets(
-        ends[:-1], keys, moved, other_keys, other_moved, n_passes, width, np.uint64(sample_bits), unique, pointers,
-        out_samples, out_values,
-    )  # fmt: skip
-    return unique[:n_unique], pointers[: n_unique + 1], out_samples, None if values is None else out_values
+        ends[:-1], keys, moved, other_keys, other_moved, n_passes, width, bits, unique, pointers, out_samples, *rest
+    )
+    return unique[:n_unique], pointers[: n_unique + 1], out_samples, None if values is None else out
 
 
 @compiled
-def _deal(features, samples, values, low_bits, sample_bits, ends, out_keys, out_values):
-    """Make keys, the rest of the feature above the sample, in buckets of equal ``feature >> low_bits``; sets `ends`."""
+def _deal(features, samples, inside, beside, low_bits, sample_bits, ends, out_keys, out_values):
+    """Make keys in buckets of equal ``feature >> low_bits``; sets `ends`.
+
+    A key is the rest of the feature, the sample and, where there are values `inside`, 32 bits of value.
+    """
     low = np.uint32(low_bits)
     rest = (_1 << low_bits) - _1
     for feature in features:
         ends[np.uint64(feature >> low) + _1] += _1
     for bucket in range(len(ends) - 1):
         ends[bucket + 1] += ends[bucket]
-    has_values = len(values) > 0
-    for position in range(np.uint64(len(features))):
-        feature = np.uint64(features[position])
-        bucket = feature >> low_bits
+    is_inside, is_beside = len(inside) > 0, len(beside) > 0
+    position, length = _0, np.uint64(len(features))
+    while position < length:
+        bucket = features[position] >> low
         place = ends[bucket]
-        ends[bucket] = place + _1
-        out_keys[place] = (feature & rest) << sample_bits | np.uint64(samples[position])
-        if has_values:
-            out_values[place] = values[position]
+        while position < length and features[position] >> low == bucket:  # as of one sample that many of them are
+            key = (np.uint64(features[position]) & rest) << sample_bits | np.uint64(samples[position])
+            if is_inside:
+                key = key << _32 | np.uint64(inside[position])
+            out_keys[place] = key
+            if is_beside:
+                out_values[place] = beside[position]
+            place += _1
+            position += _1
+        ends[bucket] = place
 
 
 @compiled
 def _sort_buckets(
-    ends, keys, values, other_keys, other_values, n_passes, width, sample_bits, unique, pointers, out_samples,
+    ends, keys, values, other_keys, other_values, n_passes, width, bits, unique, pointers, out_samples, out_inside,
     out_values,
 ):  # fmt: skip
-    """Sort each bucket by feature and take its keys apart; returns how many distinct features there are."""
+    """Sort each bucket by feature and take its keys apart; returns how many distinct features there are.
+
+    Of a key the lowest of `bits` are those of its value, then come those of the sample.
+    """
     counts = np.empty(1 << width, np.uint32)
+    below = bits[0] + bits[1]
     n_unique = begin = first = _0
     for end in ends:
         if end - begin <= SHORT:
-            _insertion_sort(keys, values, begin, end, sample_bits)
+            _insertion_sort(keys, values, begin, end, below)
             n_unique = _split(
-                keys, values, begin, end, first, sample_bits, unique, pointers, n_unique, out_samples, out_values
+                keys, values, begin, end, first, bits, unique, pointers, n_unique, out_samples, out_inside, out_values
             )
         elif n_passes == 1:
             n_unique = _count_sort(
-                keys, values, begin, end, first, sample_bits, counts, unique, pointers, n_unique, out_samples,
+                keys, values, begin, end, first, bits, counts, unique, pointers, n_unique, out_samples, out_inside,
                 out_values,
             )  # fmt: skip
         else:
             for number in range(n_passes):
-                low = sample_bits + np.uint64(number * width)
+                low = below + np.uint64(number * width)
                 if number % 2:
                     _radix_pass(other_keys, other_values, begin, end, low, counts, keys, values)
                 else:
@@ -129,7 +149,7 @@ def _sort_buckets(
                 if len(values):
                     values[begin:end] = other_values[begin:end]
             n_unique = _split(
-                keys, values, begin, end, first, sample_bits, unique, pointers, n_unique, out_samples, out_values
+                keys, values, begin, end, first, bits, unique, pointers, n_unique, out_samples, out_inside, out_values
             )
         begin = end
         first += _1 << np.uint64(n_passes * width)
@@ -139,13 +159,14 @@ def _sort_buckets(
 
 @compiled
 def _count_sort(
-    keys, values, begin, end, first, sample_bits, counts, unique, pointers, n_unique, out_samples, out_values
+    keys, values, begin, end, first, bits, counts, unique, pointers, n_unique, out_samples, out_inside, out_values
 ):
     """Sort a bucket whose features differ in one digit only: each goes straight to its place."""
-    sample = (_1 << sample_bits) - _1
+    value_bits, sample_bits = bits
+    below, sample = value_bits + sample_bits, (_1 << sample_bits) - _1
     counts[:] = 0
     for position in range(begin, end):
-        counts[np.uint64(keys[position]) >> sample_bits] += np.uint32(1)
+        counts[np.uint64(keys[position]) >> below] += np.uint32(1)
     place = begin
     for digit in range(np.uint64(len(counts))):
         count = counts[digit]
@@ -155,14 +176,16 @@ def _count_sort(
             n_unique += _1
             counts[digit] = place
             place += np.uint64(count)
-    has_values = len(values) > 0
+    is_inside, is_beside = value_bits > _0, len(values) > 0
     for position in range(begin, end):
         key = np.uint64(keys[position])
-        digit = key >> sample_bits
+        digit = key >> below
         place = np.uint64(counts[digit])
         counts[digit] = place + _1
-        out_samples[place] = key & sample
-        if has_values:
+        out_samples[place] = key >> value_bits & sample
+        if is_inside:
+            out_inside[place] = np.uint32(key)
+        if is_beside:
             out_values[place] = values[position]
     return n_unique
 
@@ -190,13 +213,14 @@ def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
 
 
 @compiled
-def _insertion_sort(keys, values, begin, end, sample_bits):
+def _insertion_sort(keys, values, begin, end, below):
+    """Sort a few keys by what lies above their lowest bits."""
     has_values = len(values) > 0
     for position in range(begin + _1, end):
         key = keys[position]
-        feature = np.uint64(key) >> sample_bits
+        feature = np.uint64(key) >> below
         place = position
-        while place > begin and np.uint64(keys[place - _1]) >> sample_bits > feature:
+        while place > begin and np.uint64(keys[place - _1]) >> below > feature:
             keys[place] = keys[place - _1]
             place -= _1
         keys[place] = key
@@ -208,31 +232,43 @@ def _insertion_sort(keys, values, begin, end, sample_bits):
 
 
 @compiled
-def _split(keys, values, begin, end, first, sample_bits, unique, pointers, n_unique, out_samples, out_values):
+def _split(keys, values, begin, end, first, bits, unique, pointers, n_unique, out_samples, out_inside, out_values):
     """Take the sorted keys of a bucket apart; returns how many distinct features there are so far."""
-    sample = (_1 << sample_bits) - _1
-    has_values = len(values) > 0
+    value_bits, sample_bits = bits
+    below, sample = value_bits + sample_bits, (_1 << sample_bits) - _1
+    is_inside, is_beside = value_bits > _0, len(values) > 0
     for position in range(begin, end):
         key = np.uint64(keys[position])
-        feature = key >> sample_bits
-        if position == begin or feature != np.uint64(keys[position - _1]) >> sample_bits:
+        feature = key >> below
+        if position == begin or feature != np.uint64(keys[position - _1]) >> below:
             unique[n_unique] = first | feature
             pointers[n_unique] = position
             n_unique += _1
-        out_samples[position] = key & sample
-        if has_values:
+        out_samples[position] = key >> value_bits & sample
+        if is_inside:
+            out_inside[position] = np.uint32(key)
+        if is_beside:
             out_values[position] = values[position]
     return n_unique
 
 
-@compiled
-def samples_of(indptr):
-    """Sample of each nonzero of sample-major compressed rows, uint32."""
-    out = np.empty(indptr[-1], np.uint32)
-    for sample in range(len(indptr) - 1):
-        for position in range(indptr[sample], indptr[sample + 1]):
-            out[position] = sample
+def samples_of(indptr: np.ndarray, room: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
+    """Sample of each nonzero of sample-major compressed rows, uint32, in memory that `room` gives.
+
+    >>> samples_of(np.array([0, 2, 2, 3])).tolist()
+    [0, 0, 2]
+    """
+    length = int(indptr[-1])
+    out = np.empty(length, np.uint32) if room is None else room(length)
+    _number_samples(indptr, out)
     return out
+
+
+@compiled
+def _number_samples(indptr, out):
+    for sample in range(np.uint64(len(indptr) - 1)):
+        for position in range(np.uint64(indptr[sample]), np.uint64(indptr[sample + _1])):
+            out[position] = sample
 
 
 @compiled

@@ -142,5 +142,6 @@ def parse_slab(
             ends[name] += len(lines.labels if name in ("labels", "indptr") else lines.features)
         skipped, unseen = skipped + lines.skipped, unseen + lines.unseen
     labels, features, values = (arrays[name][: ends[name]] for name in ("labels", "features", "values"))
-    samples = samples_of(arrays["indptr"][: len(labels) + 1])
+    indptr = arrays["indptr"][: len(labels) + 1]
+    samples = samples_of(indptr, lambda length: work_space("parsed samples", length, np.uint32))
     return Slab(len(labels), labels, features, samples, values, skipped=skipped, unseen=unseen)
