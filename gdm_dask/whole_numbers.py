@@ -15,7 +15,7 @@ _LARGEST = 2.0**31 - 1
 _AT_ONCE = 512
 
 
-def decimal_places(values: np.ndarray) -> int | None:
+def decimal_places(values: np.ndarray, known: int | None = None) -> int | None:
     """Fewest decimal places with which every value is, bit for bit, ``whole / 10.0**places`` with int32 numbers.
 
     Text with a few decimal places is such: the parser makes its values by the same division.
@@ -23,6 +23,8 @@ def decimal_places(values: np.ndarray) -> int | None:
     Parameters
     ----------
     values : ndarray of float64, contiguous
+    known : int, optional
+        So many are known to suffice; then it is found at once that fewer do not.
 
     Returns
     -------
@@ -35,7 +37,8 @@ def decimal_places(values: np.ndarray) -> int | None:
     (2, None)
     """
     flat = values.reshape(-1)
-    return next((places for places in range(MOST_PLACES + 1) if _are_whole(flat, 10.0**places)), None)
+    most = MOST_PLACES + 1 if known is None else known
+    return next((places for places in range(most) if _are_whole(flat, 10.0**places)), known)
 
 
 def to_whole(values: np.ndarray, places: int, out: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ Codec = Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) 
 BlockSize = Annotated[str, typer.Option(help="Decoded size of a block, the unit of parallel work.")]
 MemoryLimit = Annotated[str | None, typer.Option(help="Peak memory of all processes; a quarter of the machine's.")]
 Scheduler = Annotated[str, typer.Option(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core, threads one more.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core, threads two more.")]
 Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; beside the store.")]
 RunSize = Annotated[str | None, typer.Option(help="Bytes of source sorted at a time.", hidden=True)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")]

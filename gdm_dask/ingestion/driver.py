@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -128,7 +129,7 @@ def run_ingest(
     scheduler : str or Client
         See `gdm_dask.engine.Engine`. Workers on other machines need to see the source, the scratch and the store.
     n_workers : int, optional
-        Parallel tasks; by default one per core, and of threads one more, for some of them wait for the disk.
+        Parallel tasks; by default one per core, and of threads two more, for some of them wait for the disk.
     scratch : path, optional
         Folder for scratch files; beside the store by default.
     overwrite : bool
@@ -183,15 +184,14 @@ def run_ingest(
 
 
 def _n_workers(scheduler: Any, limit: int, source: Source) -> int | None:
-    """Workers where their number is not given: one thread more than there are cores, if the memory suffices."""
+    """Workers where their number is not given: two threads more than there are cores, if the memory suffices."""
     if scheduler != "threads":
         return None
-    more = n_cores() + 1
-    try:
-        plan.run_bytes(limit, more, False, source.nbytes or 0, source.least_run_bytes)
-    except MemoryLimitTooLow:
-        return None
-    return more
+    for more in (2, 1):
+        with suppress(MemoryLimitTooLow):
+            plan.run_bytes(limit, n_cores() + more, False, source.nbytes or 0, source.least_run_bytes)
+            return n_cores() + more
+    return None
 
 
 def _check_labels(source: Source, like: FeatureStore | None) -> None:

@@ -52,6 +52,7 @@ class MergeCommon:
     store: Folder
     entries: Path
     pieces_bytes: int
+    places: int | None
 
 
 def make_blocks(
@@ -68,6 +69,7 @@ def make_blocks(
         parts.runs, parts.first_samples, parts.n_samples, parts.value_type, options.codec, workspace.store,
         workspace.entries,
         plan.pieces_bytes(memory_limit, at_once, not engine.shares_memory, parts.n_features, largest),
+        parts.runs[0].decimal_places if len({run.decimal_places for run in parts.runs}) == 1 else None,
     )  # fmt: skip
     task = partial(block_task, common=common)
     with report("merge", sum(task.nbytes for task in tasks)) as progress:
@@ -136,6 +138,6 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
         )  # fmt: skip
     else:
         block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)
-    entry = layout.write_block(common.store, task.number, block, common.codec, task.names)
+    entry = layout.write_block(common.store, task.number, block, common.codec, task.names, common.places)
     save_block(common.entries, task.number, entry)
     return entry, False, task.nbytes

@@ -52,8 +52,8 @@ def codec_metadata(codec: str, itemsize: int) -> list[dict]:
     return [*chain, {"name": "crc32c"}]
 
 
-def encode(values: np.ndarray, codec: str, places: int | None = None) -> tuple[bytes, int]:
-    """Bytes of one chunk and the CRC-32C that ends them.
+def encode(values: np.ndarray, codec: str, places: int | None = None) -> tuple[np.ndarray, int]:
+    """Bytes of one chunk, in work space of this thread, and the CRC-32C that ends them.
 
     Values of which decimal `places` are given, which must suffice for them, become whole numbers, int32.
 
@@ -76,10 +76,15 @@ def encode(values: np.ndarray, codec: str, places: int | None = None) -> tuple[b
         shuffle = blosc.SHUFFLE if values.itemsize > 1 else blosc.NOSHUFFLE
         body = blosc.compress(values, name.encode(), level, shuffle)
     crc = crc32c(body)
-    return body + crc.to_bytes(CRC_BYTES, "little"), crc
+    data = work_space("encoded chunk", len(body) + CRC_BYTES, np.uint8)
+    data[:-CRC_BYTES] = np.frombuffer(body, np.uint8)
+    data[-CRC_BYTES:] = np.frombuffer(crc.to_bytes(CRC_BYTES, "little"), np.uint8)
+    return data, crc
 
 
-def decode(data: bytes | memoryview, crc: int, codec: str, out: np.ndarray, places: int | None = None) -> None:
+def decode(
+    data: bytes | memoryview | np.ndarray, crc: int, codec: str, out: np.ndarray, places: int | None = None
+) -> None:
     """Check a chunk's bytes against the manifest's `crc` and decode them into `out` (contiguous); undoes `encode`.
 
     Raises
@@ -87,8 +92,8 @@ def decode(data: bytes | memoryview, crc: int, codec: str, out: np.ndarray, plac
     DamagedStore
         With what is wrong with the bytes; the caller adds which chunk it was.
     """
-    body = memoryview(data)[:-CRC_BYTES]
-    if int.from_bytes(data[-CRC_BYTES:], "little") != crc or crc32c(body) != crc:
+    body = memoryview(data)[:-CRC_BYTES]  # type: ignore[arg-type]
+    if int.from_bytes(bytes(data[-CRC_BYTES:]), "little") != crc or crc32c(body) != crc:
         raise DamagedStore(f"its {len(data)} bytes do not have the checksum that was written")
     # From here on the bytes are those that `encode` made, so their size and codec are right.
     target = out if places is None else work_space("whole numbers", out.size, np.int32)

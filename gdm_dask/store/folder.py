@@ -76,22 +76,23 @@ class Folder:
         with _renamed_at_end(target, f"{target.name}.") as temporary:
             temporary.write_bytes(data)
 
-    def write_and_compare(self, key: str, data: bytes) -> None:
-        """`write`, and read it back: from the disk, not from the memory where the system keeps what was written."""
+    def write_and_compare(self, key: str, data: np.ndarray) -> None:
+        """`write` bytes and read them back: from the disk, not from the memory where the system keeps what was written.
+
+        Those that begin at a page go straight from there to the disk.
+        """
         if self.is_local:
             target = self.path / key
             target.parent.mkdir(parents=True, exist_ok=True)
-            wanted = work_space("file to write", len(data), np.uint8)
-            wanted[:] = np.frombuffer(data, np.uint8)
             with _renamed_at_end(target, f"{target.name}.") as temporary:
-                write_file(temporary, wanted)
+                write_file(temporary, data)
                 there = read_file(
                     temporary, 0, len(data), lambda nbytes: work_space("file read back", nbytes, np.uint8)
                 )
-                same = _same(there, wanted)
+                same = _same(there, data)
         else:
-            self.write(key, data)
-            same = self.read(key) == data
+            self.write(key, data.tobytes())
+            same = self.read(key) == data.tobytes()
         if not same:
             raise GdmError(f"{self.url}: {key} reads back differently from what was written: check the disk")
 
@@ -150,7 +151,7 @@ def _renamed_at_end(target: Path, prefix: str) -> Iterator[Path]:
 
 
 def _same(there: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether two arrays of as many bytes, which begin at a page, are equal: eight bytes at a time."""
+    """Whether two arrays of as many bytes are equal; eight of them at a time are fastest."""
     words = len(wanted) // 8 * 8
     return np.array_equal(there[:words].view(np.uint64), wanted[:words].view(np.uint64)) and np.array_equal(
         there[words:], wanted[words:]

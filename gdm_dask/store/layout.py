@@ -167,8 +167,13 @@ def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[
     return {key: write_array(folder, f"{path}/{key}", array, codec) for key, array in pack_text(texts).items()}
 
 
-def write_block(folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None) -> BlockEntry:
-    """Write a block's arrays, each read back and compared, and return its manifest entry."""
+def write_block(
+    folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None, places: int | None = None
+) -> BlockEntry:
+    """Write a block's arrays, each read back and compared, and return its manifest entry.
+
+    `places` are decimal ones that are known to suffice for all of its values.
+    """
     path = block_path(number)
     write_group(folder, path)
     parts = {"means": block.means, "norms": block.norms}
@@ -176,10 +181,9 @@ def write_block(folder: Folder, number: int, block: Block, codec: str, names: li
         parts |= {"indptr": block.indptr, "indices": block.indices}
     else:
         parts["counts"] = block.counts().astype(np.uint32)
-    places = None
     if block.values is not None:
         parts["values"] = block.values
-        places = decimal_places(block.values) if block.values.dtype == np.float64 else None
+        places = decimal_places(block.values, places) if block.values.dtype == np.float64 else None
     arrays = {
         name: write_array(folder, f"{path}/{name}", array, codec, places if name == "values" else None)
         for name, array in sorted(parts.items())
