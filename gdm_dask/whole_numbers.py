@@ -12,7 +12,9 @@ from gdm_dask.words import kernel
 MOST_PLACES = 9
 
 _LARGEST = 2.0**31 - 1
+_MINUS_ZERO = np.int64(-(2**63))  # the bits of -0.0
 _AT_ONCE = 512
+_NOWHERE = np.empty(0, np.int32)
 
 
 def decimal_places(values: np.ndarray, known: int | None = None) -> int | None:
@@ -36,21 +38,29 @@ def decimal_places(values: np.ndarray, known: int | None = None) -> int | None:
     >>> decimal_places(np.array([0.25, -1.5, 3.0])), decimal_places(np.array([0.5, 1 / 3]))
     (2, None)
     """
-    flat = values.reshape(-1)
     most = MOST_PLACES + 1 if known is None else known
-    return next((places for places in range(most) if _are_whole(flat, 10.0**places)), known)
+    return next((places for places in range(most) if to_whole(values, places, _NOWHERE)), known)
 
 
-def to_whole(values: np.ndarray, places: int, out: np.ndarray) -> np.ndarray:
-    """The whole numbers, of values that have so many decimal places.
+def try_whole(values: np.ndarray, out: np.ndarray) -> int | None:
+    """`decimal_places` of values, and the whole numbers in `out`, in one pass over most values.
 
     Examples
     --------
-    >>> to_whole(np.array([0.25, -1.5, 3.0]), 2, np.empty(3, np.int32))
-    array([  25, -150,  300], dtype=int32)
+    >>> out = np.empty(3, np.int32)
+    >>> try_whole(np.array([0.25, -1.5, 3.0]), out), out
+    (2, array([  25, -150,  300], dtype=int32))
     """
-    _to_whole(values.reshape(-1), 10.0**places, out)
-    return out
+    places = decimal_places(values[:_AT_ONCE])  # of all, at least so many
+    while places is not None and not to_whole(values, places, out):
+        places = places + 1 if places < MOST_PLACES else None
+    return places
+
+
+def to_whole(values: np.ndarray, places: int, out: np.ndarray) -> bool:
+    """Write the whole numbers of values with so many decimal places; returns whether that is what they have."""
+    flat = values.reshape(-1)
+    return _to_whole(flat, flat.view(np.int64), 10.0**places, out)
 
 
 def from_whole(whole: np.ndarray, places: int, out: np.ndarray) -> None:
@@ -59,23 +69,23 @@ def from_whole(whole: np.ndarray, places: int, out: np.ndarray) -> None:
 
 
 @kernel
-def _are_whole(values, scale):
-    """Whether the values are whole numbers over `scale`; returns soon where they are not."""
+def _to_whole(values, bits, scale, out):
+    """Write whole numbers, where there is an `out`, and return whether they over `scale` are the values.
+
+    Returns soon where they are not.
+    """
+    is_wanted = len(out) > 0
     for start in range(0, len(values), _AT_ONCE):
         exact = True
         for position in range(start, min(start + _AT_ONCE, len(values))):  # without a branch: several at once
             value = values[position]
-            whole = np.rint(value * scale)
-            exact &= (whole / scale == value) & (abs(whole) <= _LARGEST) & ((value != 0.0) | (1.0 / value > 0.0))
+            whole = min(max(np.rint(value * scale), -_LARGEST), _LARGEST)
+            exact &= (whole / scale == value) & (bits[position] != _MINUS_ZERO)
+            if is_wanted:
+                out[position] = np.int32(whole)
         if not exact:
             return False
     return True
-
-
-@kernel
-def _to_whole(values, scale, out):
-    for position in range(len(values)):
-        out[position] = np.int32(np.rint(values[position] * scale))
 
 
 @kernel

@@ -28,7 +28,7 @@ from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
 from gdm_dask.uncached import read_file, write_file
 from gdm_dask.values import narrowed
-from gdm_dask.whole_numbers import decimal_places, to_whole
+from gdm_dask.whole_numbers import try_whole
 from gdm_dask.work_space import page_aligned, work_space
 
 #: Ending of runs that are being written.
@@ -150,9 +150,10 @@ def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nd
     if value_limit == "float32" and not values.all():  # too small for it: rounded to zero
         slab = replace(slab, values=values).only(values != 0)
         values = slab.values  # type: ignore[assignment]
-    places = decimal_places(values) if kind == "float64" else None
+    whole = work_space("whole numbers", len(values), np.int32)
+    places = try_whole(values, whole) if kind == "float64" else None
     if places is not None:
-        values = to_whole(values, places, work_space("whole numbers", len(values), np.int32))
+        values = whole
     features, pointers, samples, moved = sort_by_feature(
         slab.features,  # type: ignore[arg-type]
         slab.samples,  # type: ignore[arg-type]

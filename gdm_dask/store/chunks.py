@@ -67,7 +67,9 @@ def encode(values: np.ndarray, codec: str, places: int | None = None) -> tuple[n
     """
     values = np.ascontiguousarray(values)
     if places is not None:
-        values = to_whole(values, places, work_space("whole numbers", values.size, np.int32))
+        whole = work_space("whole numbers", values.size, np.int32)
+        to_whole(values, places, whole)
+        values = whole
     settings = CODECS[codec]
     if settings is None:
         body = values.tobytes()
