@@ -27,6 +27,7 @@ U = np.uint64
 #: Bytes of a word.
 WORD = U(8)
 _ZEROS, _ABOVE_NINE, _HIGH_BITS = U(0x3030303030303030), U(0x7676767676767676), U(0x8080808080808080)
+_PAIRS = U(0x000000FF000000FF)
 _ABOVE_BLANKS = U(0x2121212121212121)
 
 
@@ -61,9 +62,9 @@ def leading_digits(word):
     if n_digits == U(0):
         return n_digits, U(0)
     digits <<= U(64) - (n_digits << U(3))  # zeros in front: now there are eight
-    digits = (digits * U(10) + (digits >> U(8))) & U(0x00FF00FF00FF00FF)
-    digits = (digits * U(100) + (digits >> U(16))) & U(0x0000FFFF0000FFFF)
-    return n_digits, (digits * U(10000) + (digits >> U(32))) & U(0xFFFFFFFF)
+    pairs = digits * U(10) + (digits >> U(8))  # in every second byte
+    pairs = (pairs & _PAIRS) * U(0x000F424000000064) + (pairs >> U(16) & _PAIRS) * U(0x0000271000000001)
+    return n_digits, pairs >> U(32)
 
 
 @inlined
