@@ -161,7 +161,7 @@ def test_damaged_leftovers_are_made_anew(tmp_path, source, monkeypatch):
     partial = tmp_path / "s.partial"
     runs = sorted(path for path in (partial / "runs").iterdir())
     (runs[0] / "samples").write_bytes(b"")
-    (runs[1] / "features").unlink()
+    (runs[1] / "rows").unlink()
     (runs[2] / "run.json").write_bytes(b"\0\0\0")
     (partial / "entries" / "00001.json").write_bytes(b"")
     chunk = partial / "store" / "blocks" / "00002" / "indices" / "c" / "0"

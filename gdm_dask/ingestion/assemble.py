@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.run_rows import append_runs
 from gdm_dask.ingestion.runs import Run
 from gdm_dask.ingestion.slices import Slices, groups, read_pieces
-from gdm_dask.ingestion.sorting import append_runs, rows_increase, sort_rows
+from gdm_dask.ingestion.sorting import rows_increase, sort_rows
 from gdm_dask.moments import dense_moments, sparse_moments
 from gdm_dask.store.block import Block
 from gdm_dask.values import dtype_of
@@ -55,8 +56,8 @@ def assemble_sparse(
         part = read_pieces(runs, slices, group, value_type != "one")
         part_values = values[:0] if part.values is None else part.values
         append_runs(
-            part.features, part.pointers, part.samples, part_values, part.places, part.scale, np.uint32(start),
-            firsts[group], cursors, indices, values,
+            part.rows, part.samples, part_values, part.places, part.scale, np.uint32(start), firsts[group], cursors,
+            indices, values,
         )  # fmt: skip
     if any(run.n_samples == 0 for run in runs) and not rows_increase(indptr, indices):  # loose entries, in any order
         twice = sort_rows(indptr, indices, values)

@@ -95,8 +95,8 @@ def _largest_slice(task: BlockTask, parts: Partition) -> int:
     """Bytes of the largest piece that a run holds of a block."""
     if task.slices is None:
         return (task.stop - task.start) * max(run.n_samples for run in parts.runs) * dtype_of(parts.value_type).itemsize
-    features, nonzeros = (int(np.diff(bounds).max()) for bounds in (task.slices.features, task.slices.nonzeros))
-    return features * 8 + nonzeros * 12
+    rows, nonzeros = (int(np.diff(bounds).max()) for bounds in (task.slices.rows, task.slices.nonzeros))
+    return rows * 8 + nonzeros * 12
 
 
 def _plan_blocks(

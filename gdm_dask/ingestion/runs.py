@@ -2,9 +2,9 @@
 
 A run is a folder of bare arrays that appears under its name only when it is whole::
 
-    features   (u,) uint32   the distinct features, increasing      (sparse)
-    pointers   (u + 1,)      where the nonzeros of each begin       (sparse)
-    samples    (k,) uint16 or uint32, their samples                 (sparse)
+    rows       (u, 2) uint16 or uint32: for each distinct feature its distance from the one before, and its number of
+               nonzeros                                             (sparse)
+    samples    (k,) uint16 or uint32, of these, feature by feature  (sparse)
     values     (k,), or left out where all are 1; int32 where they are whole numbers over one power of ten, which is
                half the bytes of float64; dense: (features, samples)
     labels     (samples,)    where the source carries labels
@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
+from gdm_dask.ingestion.run_rows import make_rows
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
 from gdm_dask.uncached import read_file, write_file
@@ -159,7 +160,7 @@ def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nd
         slab.samples,  # type: ignore[arg-type]
         None if kind == "one" else values,
     )
-    arrays = {"features": features, "pointers": pointers, "samples": samples}
+    arrays = {"rows": make_rows(features, pointers), "samples": samples}
     if moved is not None:
         arrays["values"] = moved
     n_features = int(features[-1]) + 1 if len(features) else 0

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 
 from gdm_dask.compiled import compiled
-from gdm_dask.words import kernel
 from gdm_dask.work_space import work_space
 
 #: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
@@ -18,9 +17,6 @@ TOP_BITS = 11
 DIGIT_BITS = 11
 #: Buckets up to this length are sorted by insertion: clearing the counters would take longer.
 SHORT = np.uint64(64)
-
-#: Rows of a block to which all runs are appended before the next ones: so few that the caches hold them.
-ROWS_AT_ONCE = 256
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
 
@@ -269,46 +265,6 @@ def _number_samples(indptr, out):
     for sample in range(np.uint64(len(indptr) - 1)):
         for position in range(np.uint64(indptr[sample]), np.uint64(indptr[sample + _1])):
             out[position] = sample
-
-
-@compiled
-def add_counts(features, pointers, counts):
-    """Add the nonzeros of a run's features to `counts`."""
-    for k in range(len(features)):
-        counts[features[k]] += pointers[k + 1] - pointers[k]
-
-
-@kernel
-def append_runs(
-    features, pointers, samples, values, places, scale, first_feature, first_samples, cursors, out_samples, out_values
-):
-    """Append pieces of several runs, in their order, to the rows of a block at their `cursors`, and move these on.
-
-    The pieces of an array lie in one. Each row of `places` is where those of a run begin: of its features (and their
-    end), its pointers, its samples and its values; it is moved on. There are no `values` where all are 1; else they are
-    divided by `scale`.
-    """
-    ones, left_out = len(values) == 0, len(out_values) == 0
-    for stop in range(ROWS_AT_ONCE, len(cursors) + ROWS_AT_ONCE, ROWS_AT_ONCE):
-        for run in range(len(places)):
-            feature, end, pointer, sample, value = places[run]
-            first_sample = first_samples[run]
-            while feature < end:
-                row = np.uint64(features[feature] - first_feature)
-                if row >= np.uint64(stop):
-                    break
-                place = np.uint64(cursors[row])
-                for _ in range(pointers[pointer + _1] - pointers[pointer]):
-                    out_samples[place] = samples[sample] + first_sample
-                    if not left_out:
-                        out_values[place] = 1 if ones else values[value] / scale
-                    place += _1
-                    sample += _1
-                    value += _1
-                cursors[row] = place
-                feature += _1
-                pointer += _1
-            places[run, 0], places[run, 2], places[run, 3], places[run, 4] = feature, pointer, sample, value
 
 
 @compiled
