@@ -57,33 +57,25 @@ def compression_of(path: str) -> str | None:
     return suffix if suffix in COMPRESSIONS else None
 
 
-def read_lines(path: str, start: int, stop: int, longest_line: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The lines of a plain file that begin in ``[start, stop)``, in pieces so small that the caches hold them.
+def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int, int]:
+    """Where the lines of a plain file that begin in ``[start, stop)`` begin and end.
 
     Parameters
     ----------
     longest_line : int
         A last line that goes on for more bytes than this behind `stop` is refused.
-
-    Yields
-    ------
-    place : int
-        Of the piece in the file.
-    lines : ndarray of uint8
-        Whole lines, in work space of this thread: good until the next piece.
     """
     with open_file(path) as file:
         first = _line_start(file, start, stop)
         if first is None or first >= stop:
-            return
+            return stop, stop
         last = _line_start(file, stop, stop + longest_line)
-        if last is None:
-            raise BadInput(
-                f"{path}, line {count_lines(path, stop)}: the line goes on for more than "
-                f"{format_bytes(longest_line)}: is this svmlight text? Else raise --memory-limit."
-            )
-        file.seek(first)
-        yield from _pieces(file, first, last)
+    if last is None:
+        raise BadInput(
+            f"{path}, line {count_lines(path, stop)}: the line goes on for more than {format_bytes(longest_line)}: "
+            "is this svmlight text? Else raise --memory-limit."
+        )
+    return first, last
 
 
 def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
@@ -99,21 +91,35 @@ def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
     return place if place <= most else None
 
 
-def _pieces(file: IO[bytes], place: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Whole lines of a file from `place` to `last`, and where they are; from elsewhere all at once."""
-    most = _PIECE if isinstance(file, io.FileIO) else last - place
+def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The lines of a plain file from `place` to `last`, in pieces so small that the caches hold them.
+
+    Those of a file elsewhere come in one piece.
+
+    Yields
+    ------
+    place : int
+        Of the piece in the file.
+    lines : ndarray of uint8
+        Whole lines, in work space of this thread: good until the next piece.
+    """
     buffer = work_space("text", last - place, np.uint8)  # what is not filled takes no memory
     filled = 0
-    while place + filled < last:
-        part = _fill(file, buffer[filled : min(filled + most, last - place)])
-        if not len(part):
-            raise BadInput(f"{file.name}: the file became shorter while it was read. Run the same command again.")
-        filled += len(part)
-        end = filled if place + filled == last else _behind_newlines(part) + filled - len(part)
-        if end > filled - len(part):
-            yield place, buffer[:end]
-            buffer[: filled - end] = buffer[end:filled]
-            place, filled = place + end, filled - end
+    with open_file(path) as file:
+        file.seek(place)
+        most = _PIECE if isinstance(file, io.FileIO) else last - place
+        while place + filled < last:
+            part = _fill(file, buffer[filled : min(filled + most, last - place)])
+            if not len(part):
+                raise BadInput(
+                    f"{path}: the file changed while it was read: it is shorter now. Run the same command again."
+                )
+            filled += len(part)
+            end = filled if place + filled == last else _behind_newlines(part) + filled - len(part)
+            if end > filled - len(part):
+                yield place, buffer[:end]
+                buffer[: filled - end] = buffer[end:filled]
+                place, filled = place + end, filled - end
 
 
 def read_into(path: str, offset: int, out: np.ndarray) -> None:

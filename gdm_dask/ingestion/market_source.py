@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.files import LONG_LINE, compression_of, count_lines, file_info, read_lines, unpacked_lines
+from gdm_dask.ingestion.files import (
+    LONG_LINE,
+    compression_of,
+    count_lines,
+    file_info,
+    line_range,
+    read_lines,
+    unpacked_lines,
+)
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.slabs import loose_slab
@@ -53,15 +61,17 @@ def matrix_market_source(path: str, y: Any) -> Source:
     )  # fmt: skip
 
 
-def _joined(pieces: Iterator[tuple[int, np.ndarray]]) -> bytes:
-    return b"".join(lines.tobytes() for _, lines in pieces)
+def _lines_of(path: str, start: int, stop: int, longest_line: int) -> bytes:
+    """The lines that begin in a byte range."""
+    bounds = line_range(path, start, stop, max(longest_line, LONG_LINE))
+    return b"".join(lines.tobytes() for _, lines in read_lines(path, *bounds))
 
 
 def _read_header(path: str, size: int) -> _Header:
     if compression_of(path):
         first = next(unpacked_lines(path, _HEADER_BYTES), b"")
     else:
-        first = _joined(read_lines(path, 0, min(size, _HEADER_BYTES), LONG_LINE))
+        first = _lines_of(path, 0, min(size, _HEADER_BYTES), LONG_LINE)
     lines = io.BytesIO(first)
     banner = lines.readline().decode("latin-1").lower().split()
     if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
@@ -110,7 +120,7 @@ class MarketEntries:
             skip = 0
 
     def _load_range(self) -> Slab:
-        buffer = _joined(read_lines(self.path, self.start, self.stop, max(self.run_bytes, LONG_LINE)))
+        buffer = _lines_of(self.path, self.start, self.stop, self.run_bytes)
         return self._parse(buffer, partial(count_lines, self.path, self.start))
 
     def _parse(self, buffer: bytes, lines_before: Callable[[], int]) -> Slab:

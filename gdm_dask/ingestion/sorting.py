@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ DIGIT_BITS = 11
 SHORT = np.uint64(64)
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
+_NONE = np.zeros(0, np.uint32)
 
 
 def sort_by_feature(
@@ -52,33 +54,50 @@ def sort_by_feature(
     >>> [array.tolist() for array in sort_by_feature(features, samples, np.array([1.0, 2.0, 3.0]))]
     [[2, 7], [0, 1, 3], [1, 0, 2], [2.0, 1.0, 3.0]]
     """
-    length = len(features)
-    largest, last_sample = int(features.max(initial=0)), int(samples.max(initial=0))
-    low_bits = max(1, largest.bit_length() - TOP_BITS)
-    n_passes = -(-low_bits // DIGIT_BITS)
-    width = -(-low_bits // n_passes)
-    low_bits, sample_bits = n_passes * width, last_sample.bit_length()
-    in_key = values is not None and values.itemsize == 4 and low_bits + sample_bits <= 32
-    value_bits = 32 if in_key else 0
-    key_type = np.uint32 if low_bits + sample_bits + value_bits <= 32 else np.uint64
-    none = np.zeros(0, np.uint32)
-    inside = values.view(np.uint32) if in_key else none  # type: ignore[union-attr]
-    beside = none if values is None or in_key else values
-    n_pairs = 1 if n_passes == 1 else 2
-    keys, other_keys = (work_space(f"keys {k}", length if k < n_pairs else 0, key_type) for k in (0, 1))
-    moved, other_moved = (work_space(f"values {k}", len(beside) if k < n_pairs else 0, beside.dtype) for k in (0, 1))
-    ends = np.zeros((largest >> low_bits) + 2, np.uint64)
-    _deal(features, samples, inside, beside, np.uint64(low_bits), np.uint64(sample_bits), ends, keys, moved)
+    length, largest = len(features), int(features.max(initial=0))
+    key = _key(largest, int(samples.max(initial=0)), values)
+    given = _NONE if values is None else values
+    inside, beside = (given.view(np.uint32), _NONE) if key.value_bits else (_NONE, given)
+    twice = key.n_passes > 1  # then they are moved to and fro
+    keys, other_keys = (work_space(f"keys {k}", length if k == 0 or twice else 0, key.dtype) for k in (0, 1))
+    moved, other_moved = (
+        work_space(f"values {k}", len(beside) if k == 0 or twice else 0, beside.dtype) for k in (0, 1)
+    )
+    ends = np.zeros((largest >> key.low_bits) + 2, np.uint64)
+    bits = np.uint64(key.value_bits), np.uint64(key.sample_bits)
+    _deal(features, samples, inside, beside, np.uint64(key.low_bits), bits[1], ends, keys, moved)
     unique = work_space("features", length, np.uint32)
     pointers = work_space("pointers", length + 1, np.uint32)
-    out_samples = work_space("samples", length, np.uint16 if sample_bits <= 16 else np.uint32)
-    out = work_space("values 2", 0 if values is None else length, np.uint8 if values is None else values.dtype)
-    bits = np.uint64(value_bits), np.uint64(sample_bits)
-    rest = (out.view(np.uint32), none) if in_key else (none, out)
+    out_samples = work_space("samples", length, np.uint16 if key.sample_bits <= 16 else np.uint32)
+    out = work_space("values 2", len(given), given.dtype)
     n_unique = _sort_buckets(
-        ends[:-1], keys, moved, other_keys, other_moved, n_passes, width, bits, unique, pointers, out_samples, *rest
-    )
+        ends[:-1], keys, moved, other_keys, other_moved, key.n_passes, key.low_bits // key.n_passes, bits, unique,
+        pointers, out_samples, *((out.view(np.uint32), _NONE) if key.value_bits else (_NONE, out)),
+    )  # fmt: skip
     return unique[:n_unique], pointers[: n_unique + 1], out_samples, None if values is None else out
+
+
+class _Key(NamedTuple):
+    """What nonzeros are sorted by: how many bits of it are which, and by how many digits those of the feature are."""
+
+    low_bits: int
+    sample_bits: int
+    value_bits: int
+    n_passes: int
+
+    @property
+    def dtype(self) -> type:
+        """The narrowest."""
+        return np.uint32 if self.low_bits + self.sample_bits + self.value_bits <= 32 else np.uint64
+
+
+def _key(largest: int, last_sample: int, values: np.ndarray | None) -> _Key:
+    """The key for features and samples up to these."""
+    low_bits, sample_bits = max(1, largest.bit_length() - TOP_BITS), last_sample.bit_length()
+    n_passes = -(-low_bits // DIGIT_BITS)
+    low_bits = -(-low_bits // n_passes) * n_passes
+    has_room = values is not None and values.itemsize == 4 and low_bits + sample_bits <= 32
+    return _Key(low_bits, sample_bits, 32 if has_room else 0, n_passes)
 
 
 @compiled

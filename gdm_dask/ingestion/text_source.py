@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.files import LONG_LINE, compression_of, count_lines, file_info, read_lines, unpacked_lines
+from gdm_dask.ingestion.files import (
+    LONG_LINE,
+    compression_of,
+    count_lines,
+    file_info,
+    line_range,
+    read_lines,
+    unpacked_lines,
+)
 from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
@@ -67,9 +75,10 @@ class TextRange:
         """One slab."""
 
         def load() -> Slab:
-            pieces = read_lines(self.path, self.start, self.stop, self.longest_line)
+            first, last = line_range(self.path, self.start, self.stop, self.longest_line)
+            pieces = read_lines(self.path, first, last)
             numbered = ((partial(count_lines, self.path, place), lines) for place, lines in pieces)
-            return parse_slab(numbered, self.nbytes + self.longest_line, self.path, self.options)
+            return parse_slab(numbered, last - first, self.path, self.options)
 
         yield load
 
