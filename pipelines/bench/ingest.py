@@ -17,6 +17,8 @@ import numpy as np
 from measure import machine, measure
 from numba import njit
 
+#: Both are measured so often, in turn, and the best of each counts: neighbours on the machine only ever cost time.
+TURNS = 2
 N_FEATURES = 1_000_000
 PIECE = 64 << 20
 
@@ -95,17 +97,20 @@ def compare(folder: Path, n_bytes: int, decimals: bool) -> float:
     print(f"gdm ingest of {text.stat().st_size:,} bytes (compiles its kernels if it is new): {small}")
     generate(text, n_bytes, decimals)
     size = text.stat().st_size
-    ours = measure([*GDM, "ingest", str(text), str(store), "--overwrite"])
-    print(f"gdm ingest of {size / 1e9:.2f} GB, whole: {ours}, {size / ours.seconds / 1e6:.0f} MB/s")
-    checked = measure([*GDM, "verify", str(store)])
-    print(f"gdm verify: {checked}")
-    theirs = measure([sys.executable, "-c", LOAD, str(text)])
-    seconds, nnz = theirs.output.split()
-    print(
-        f"sklearn.datasets.load_svmlight_file: {float(seconds):.2f} s, {size / float(seconds) / 1e6:.0f} MB/s, "
-        f"peak memory {theirs.peak_bytes / 1e6:.0f} MB, {int(nnz):,} nonzeros"
-    )
-    return float(seconds) / ours.seconds
+    best, their_best = float("inf"), float("inf")
+    for _ in range(TURNS):
+        ours = measure([*GDM, "ingest", str(text), str(store), "--overwrite"])
+        print(f"gdm ingest of {size / 1e9:.2f} GB, whole: {ours}, {size / ours.seconds / 1e6:.0f} MB/s")
+        theirs = measure([sys.executable, "-c", LOAD, str(text)])
+        seconds, nnz = theirs.output.split()
+        print(
+            f"sklearn.datasets.load_svmlight_file: {float(seconds):.2f} s, {size / float(seconds) / 1e6:.0f} MB/s, "
+            f"peak memory {theirs.peak_bytes / 1e6:.0f} MB, {int(nnz):,} nonzeros",
+            flush=True,
+        )
+        best, their_best = min(best, ours.seconds), min(their_best, float(seconds))
+    print(f"gdm verify: {measure([*GDM, 'verify', str(store)])}")
+    return their_best / best
 
 
 def main() -> None:

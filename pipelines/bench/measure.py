@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -55,7 +56,8 @@ def measure(command: list[str], env: dict[str, str] | None = None, time_limit: f
                 raise TimeoutError
         except psutil.NoSuchProcess:
             continue
-        time.sleep(0.05)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
     seconds = time.perf_counter() - began
     output, _ = process.communicate()
     if process.returncode:
