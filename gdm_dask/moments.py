@@ -16,7 +16,9 @@ from gdm_dask.compiled import compiled
 CONSTANT = 4e-13
 
 
-def sparse_moments(indptr: np.ndarray, values: np.ndarray | None, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+def sparse_moments(
+    indptr: np.ndarray, values: np.ndarray | None, n_samples: int, divisor: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Means and norms of compressed rows.
 
     Parameters
@@ -25,6 +27,8 @@ def sparse_moments(indptr: np.ndarray, values: np.ndarray | None, n_samples: int
     values : ndarray or None
         The nonzeros; None where all are 1.
     n_samples : int
+    divisor : float
+        Of the values, which are divided by it.
 
     Returns
     -------
@@ -40,7 +44,7 @@ def sparse_moments(indptr: np.ndarray, values: np.ndarray | None, n_samples: int
         counts = np.diff(indptr.astype(np.float64))
         means = counts / n_samples
         return means, np.sqrt(counts * (1.0 - means))
-    return _sparse_moments(indptr, values, n_samples)
+    return _sparse_moments(indptr, values, n_samples, divisor)
 
 
 def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +73,7 @@ def _finish(mean, deviations, squares, n_samples, scale):
 
 
 @compiled
-def _sparse_moments(indptr, values, n_samples):
+def _sparse_moments(indptr, values, n_samples, divisor):
     n_rows = len(indptr) - 1
     means = np.zeros(n_rows)
     norms = np.zeros(n_rows)
@@ -79,7 +83,7 @@ def _sparse_moments(indptr, values, n_samples):
             continue
         total = low = high = 0.0
         for position in range(start, stop):
-            value = np.float64(values[position])
+            value = np.float64(values[position]) / divisor
             total += value
             low, high = min(low, value), max(high, value)
         scale = _scale(low, high)
@@ -87,12 +91,12 @@ def _sparse_moments(indptr, values, n_samples):
         if scale != 1.0:
             total = 0.0
             for position in range(start, stop):
-                total += values[position] * inverse
+                total += values[position] / divisor * inverse
         mean = total / n_samples
         zeros = n_samples - np.int64(stop - start)
         deviations, squares = -mean * zeros, mean * mean * zeros
         for position in range(start, stop):
-            deviation = values[position] * inverse - mean
+            deviation = values[position] / divisor * inverse - mean
             deviations += deviation
             squares += deviation * deviation
         means[row], norms[row] = _finish(mean, deviations, squares, n_samples, scale)

@@ -17,7 +17,7 @@ _AT_ONCE = 512
 _NOWHERE = np.empty(0, np.int32)
 
 
-def decimal_places(values: np.ndarray, known: int | None = None) -> int | None:
+def decimal_places(values: np.ndarray) -> int | None:
     """Fewest decimal places with which every value is, bit for bit, ``whole / 10.0**places`` with int32 numbers.
 
     Text with a few decimal places is such: the parser makes its values by the same division.
@@ -25,8 +25,6 @@ def decimal_places(values: np.ndarray, known: int | None = None) -> int | None:
     Parameters
     ----------
     values : ndarray of float64, contiguous
-    known : int, optional
-        So many are known to suffice; then it is found at once that fewer do not.
 
     Returns
     -------
@@ -38,8 +36,7 @@ def decimal_places(values: np.ndarray, known: int | None = None) -> int | None:
     >>> decimal_places(np.array([0.25, -1.5, 3.0])), decimal_places(np.array([0.5, 1 / 3]))
     (2, None)
     """
-    most = MOST_PLACES + 1 if known is None else known
-    return next((places for places in range(most) if to_whole(values, places, _NOWHERE)), known)
+    return next((places for places in range(MOST_PLACES + 1) if to_whole(values, places, _NOWHERE)), None)
 
 
 def try_whole(values: np.ndarray, out: np.ndarray) -> int | None:
@@ -61,6 +58,21 @@ def to_whole(values: np.ndarray, places: int, out: np.ndarray) -> bool:
     """Write the whole numbers of values with so many decimal places; returns whether that is what they have."""
     flat = values.reshape(-1)
     return _to_whole(flat, flat.view(np.int64), 10.0**places, out)
+
+
+def shorten(whole: np.ndarray, places: int) -> int:
+    """The fewest decimal places of values that are ``whole / 10.0**places``; `whole` becomes the numbers for them.
+
+    Examples
+    --------
+    >>> whole = np.array([2500, -100], np.int32)
+    >>> shorten(whole, 4), whole
+    (2, array([25, -1], dtype=int32))
+    """
+    while places > 0 and _end_with_zero(whole):
+        whole //= 10
+        places -= 1
+    return places
 
 
 def from_whole(whole: np.ndarray, places: int, out: np.ndarray) -> None:
@@ -86,6 +98,14 @@ def _to_whole(values, bits, scale, out):
         if not exact:
             return False
     return True
+
+
+@kernel
+def _end_with_zero(whole):
+    position = 0
+    while position < len(whole) and whole[position] % 10 == 0:
+        position += 1
+    return position == len(whole)
 
 
 @kernel

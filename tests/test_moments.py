@@ -92,3 +92,11 @@ def test_a_norm_beyond_float64_is_refused(tmp_path, form):
     with pytest.raises(BadInput, match=r"feature 2 .*scale"):
         gdm_dask.ingest(form(dense), tmp_path / "s", [0, 1, 0, 1])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whole_numbers_over_a_divisor_are_the_same_to_the_bit():
+    rng = np.random.default_rng(0)
+    whole = rng.integers(-(10**6), 10**6, 3000).astype(np.int32)
+    pointers = np.array([0, 1, 1, 1000, 3000], np.uint32)
+    found, expected = sparse_moments(pointers, whole, 5000, 1e6), sparse_moments(pointers, whole / 1e6, 5000)
+    assert [part.tobytes() for part in found] == [part.tobytes() for part in expected]

@@ -17,7 +17,7 @@ from gdm_dask.work_space import work_space
 
 def assemble_sparse(
     runs: list[Run], slices: Slices, first_samples: list[int], n_samples: int, start: int, counts: np.ndarray,
-    value_type: str, most_bytes: int,
+    value_type: str, most_bytes: int, places: int | None = None,
 ) -> Block:  # fmt: skip
     """Features `start` to ``start + len(counts)`` of all runs as a block.
 
@@ -39,21 +39,25 @@ def assemble_sparse(
         Of the store.
     most_bytes : int
         What the pieces of runs that are held at a time may take, unless a single one takes more.
+    places : int or None
+        Decimal places of the values of all runs, where these are as many.
 
     Returns
     -------
     Block
-        Its indices and values are work space of this thread, good until its next call.
+        Its indices and values are work space of this thread, good until its next call. With `places`, its values are
+        whole numbers over 10 to this power.
     """
     indptr = np.zeros(len(counts) + 1, np.uint32)
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
     # Of the work space that the making of runs has left, what the pieces of runs are not read into.
     indices = work_space("keys 0", indptr[-1], np.uint32)
-    values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype_of(value_type))
+    dtype = dtype_of(value_type) if places is None else np.dtype(np.int32)
+    values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype)
     cursors = indptr[:-1].copy()
     firsts = np.array(first_samples, np.uint32)
     for group in groups(runs, slices, most_bytes):
-        part = read_pieces(runs, slices, group, value_type != "one")
+        part = read_pieces(runs, slices, group, value_type != "one", places is not None)
         part_values = values[:0] if part.values is None else part.values
         append_runs(
             part.rows, part.samples, part_values, part.places, part.scale, np.uint32(start), firsts[group], cursors,
@@ -65,7 +69,8 @@ def assemble_sparse(
             raise BadInput(
                 f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first"
             )
-    means, norms = sparse_moments(indptr, None if value_type == "one" else values, n_samples)
+    divisor = 10.0 ** (places or 0)
+    means, norms = sparse_moments(indptr, None if value_type == "one" else values, n_samples, divisor)
     check_moments(means, norms, start)
     stop = start + len(counts)
     return Block(start, stop, n_samples, None if value_type == "one" else values, means, norms, indptr, indices)

@@ -134,7 +134,7 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
     if task.counts is not None and task.slices is not None:
         block = assemble_sparse(
             common.runs, task.slices, common.first_samples, common.n_samples, task.start, task.counts,
-            common.value_type, common.pieces_bytes,
+            common.value_type, common.pieces_bytes, common.places,
         )  # fmt: skip
     else:
         block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)

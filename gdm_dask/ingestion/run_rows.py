@@ -92,7 +92,7 @@ def append_runs(
 
     The pieces of an array lie in one. Each row of `places` is where those of a run begin: of its rows (and their end),
     its samples and its values, and the feature that the first row counts from; it is moved on. There are no `values`
-    where all are 1; else they are divided by `scale`.
+    where all are 1; else they are divided by `scale`, unless that is 0: then they are taken as they are.
     """
     ones, left_out = len(values) == 0, len(out_values) == 0
     for stop in range(ROWS_AT_ONCE, len(cursors) + ROWS_AT_ONCE, ROWS_AT_ONCE):
@@ -108,8 +108,14 @@ def append_runs(
                 place = np.uint64(cursors[cursor])
                 for _ in range(rows[row + _1]):
                     out_samples[place] = samples[sample] + first_sample
-                    if not left_out:
-                        out_values[place] = 1 if ones else values[value] / scale
+                    if left_out:
+                        pass
+                    elif ones:
+                        out_values[place] = 1
+                    elif scale == 0.0:
+                        out_values[place] = values[value]
+                    else:
+                        out_values[place] = values[value] / scale
                     place += _1
                     sample += _1
                     value += _1

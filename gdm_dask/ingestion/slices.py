@@ -84,7 +84,7 @@ class Pieces:
     places : ndarray of shape (n_runs, 5), uint64
         Where those of each run begin: of its rows, and their end; of its samples, its values; and its feature before.
     scale : float
-        What the values are to be divided by.
+        What the values are to be divided by; 0 where they are taken as they are.
     """
 
     rows: np.ndarray
@@ -120,8 +120,8 @@ def _slice_bytes(run: Run, rows: int, nonzeros: int) -> int:
     return sum(lengths[name] * run.array_type(name).itemsize + 2 * PAGE for name in lengths if name in run.arrays)
 
 
-def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: bool) -> Pieces:
-    """Read what a group of runs holds of a block."""
+def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: bool, as_whole: bool) -> Pieces:
+    """Read what a group of runs holds of a block; decimals are left whole numbers, or are to be divided."""
     places = np.zeros((len(group), 5), np.uint64)
     rows, places[:, 0] = _read_piece(runs, group, "rows", slices.rows)
     places[:, 1] = places[:, 0] + 2 * np.diff(slices.rows[group])[:, 0].astype(np.uint64)
@@ -131,7 +131,8 @@ def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: 
     if with_values and "values" in first.arrays:
         values, places[:, 3] = _read_piece(runs, group, "values", slices.nonzeros)
     places[:, 4] = slices.before[group]
-    return Pieces(rows, samples, values, places, 10.0 ** (first.decimal_places or 0))
+    scale = 0.0 if as_whole or first.decimal_places is None else 10.0**first.decimal_places
+    return Pieces(rows, samples, values, places, scale)
 
 
 def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -7,7 +7,7 @@ Beside the chunks lies the ordinary ``zarr.json``, so that any other Zarr reader
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -16,6 +16,8 @@ from gdm_dask.errors import DamagedStore
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.chunks import codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
+from gdm_dask.whole_numbers import to_whole
+from gdm_dask.work_space import work_space
 
 #: Decoded bytes of one chunk: large enough that a chunk's overhead is noise, small enough to fetch one row.
 CHUNK_BYTES = 4 << 20
@@ -110,21 +112,32 @@ def _chunk_key(name: str, number: int, n_dims: int) -> str:
 def write_array(folder: Folder, name: str, values: np.ndarray, codec: str, places: int | None = None) -> ArrayEntry:
     """Write a 1-D or 2-D array with all of its chunks; equal values give equal bytes.
 
-    Each chunk is read back and compared with the bytes that were written. For `places` see `encode`.
+    Each chunk is read back and compared with the bytes that were written. With `places` these are of whole numbers over
+    10 to this power: the values themselves or, where they are floats, the numbers for them.
     """
-    row_bytes = values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
-    length = chunk_length(len(values), row_bytes)
     dtype = values.dtype.name if places is None else "int32"
-    entry = ArrayEntry(dtype, list(values.shape), length, codec, [], places)
+    entry = ArrayEntry(dtype, list(values.shape), 1, codec, [], places)
+    length = chunk_length(len(values), entry.nbytes // max(1, len(values)))
+    entry = replace(entry, chunk=length)
     for number, start in enumerate(range(0, len(values) if values.size else 0, length)):
         part = values[start : start + length]
         if len(part) < length:  # Zarr stores the last chunk in full, too
             part = np.concatenate([part, np.zeros((length - len(part), *part.shape[1:]), part.dtype)])
-        data, crc = encode(part, codec, places)
+        if part.dtype != entry.dtype:
+            part = _whole(part, places)
+        data, crc = encode(part, codec)
         folder.write_and_compare(_chunk_key(name, number, values.ndim), data)
         entry.crc.append(crc)
     folder.write(f"{name}/zarr.json", zarr_metadata(entry))
     return entry
+
+
+def _whole(part: np.ndarray, places: int | None) -> np.ndarray:
+    """Whole numbers that floats are, in work space of this thread."""
+    assert places is not None
+    out = work_space("whole numbers", part.size, np.int32)
+    to_whole(np.ascontiguousarray(part), places, out)
+    return out
 
 
 def read_array(

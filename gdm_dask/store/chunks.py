@@ -14,7 +14,7 @@ from crc32c import crc32c
 from numcodecs import blosc
 
 from gdm_dask.errors import BadInput, DamagedStore
-from gdm_dask.whole_numbers import from_whole, to_whole
+from gdm_dask.whole_numbers import from_whole
 from gdm_dask.work_space import work_space
 
 CRC_BYTES = 4
@@ -52,10 +52,8 @@ def codec_metadata(codec: str, itemsize: int) -> list[dict]:
     return [*chain, {"name": "crc32c"}]
 
 
-def encode(values: np.ndarray, codec: str, places: int | None = None) -> tuple[np.ndarray, int]:
+def encode(values: np.ndarray, codec: str) -> tuple[np.ndarray, int]:
     """Bytes of one chunk, in work space of this thread, and the CRC-32C that ends them.
-
-    Values of which decimal `places` are given, which must suffice for them, become whole numbers, int32.
 
     Examples
     --------
@@ -66,10 +64,6 @@ def encode(values: np.ndarray, codec: str, places: int | None = None) -> tuple[n
     array([0, 1, 2, 3], dtype=uint32)
     """
     values = np.ascontiguousarray(values)
-    if places is not None:
-        whole = work_space("whole numbers", values.size, np.int32)
-        to_whole(values, places, whole)
-        values = whole
     settings = CODECS[codec]
     if settings is None:
         body = values.tobytes()

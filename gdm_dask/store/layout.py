@@ -34,7 +34,7 @@ from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_r
 from gdm_dask.store.block import Block
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
-from gdm_dask.whole_numbers import decimal_places
+from gdm_dask.whole_numbers import decimal_places, shorten
 
 FORMAT = "gdm_dask feature store"
 FORMAT_VERSION = 1
@@ -172,7 +172,7 @@ def write_block(
 ) -> BlockEntry:
     """Write a block's arrays, each read back and compared, and return its manifest entry.
 
-    `places` are decimal ones that are known to suffice for all of its values.
+    With `places`, the block's values are whole numbers, int32, over 10 to this power; they may become smaller ones.
     """
     path = block_path(number)
     write_group(folder, path)
@@ -183,7 +183,10 @@ def write_block(
         parts["counts"] = block.counts().astype(np.uint32)
     if block.values is not None:
         parts["values"] = block.values
-        places = decimal_places(block.values, places) if block.values.dtype == np.float64 else None
+        if places is not None:
+            places = shorten(block.values, places)
+        elif block.values.dtype == np.float64:
+            places = decimal_places(block.values)
     arrays = {
         name: write_array(folder, f"{path}/{name}", array, codec, places if name == "values" else None)
         for name, array in sorted(parts.items())
