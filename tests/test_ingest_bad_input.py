@@ -131,11 +131,11 @@ def test_files_that_cannot_be_read(tmp_path, capsys):
 def test_classes(tmp_path, capsys):
     path = tmp_path / "x.svm"
     path.write_bytes(b"1 1:1\n1 2:1\n")
-    assert "labels of 1 classes (1), but two are needed" in refused(capsys, tmp_path, path)
+    assert "every sample has the label 1: samples of a second class are needed" in refused(capsys, tmp_path, path)
     path.write_bytes(b"1 1:1\n2 2:1\n3 1:1\n")
     assert "labels of 3 classes (1, 2, 3), but two are needed" in refused(capsys, tmp_path, path)
     for labels, message in (
-        ([1, 1, 1], "1 classes"),
+        ([1, 1, 1], "every sample has the label 1"),
         ([1, 2, 3], "3 classes"),
         ([1.0, np.nan, 2.0], "sample 1 has no label"),
         (["a", None, "b"], "cannot be ordered"),

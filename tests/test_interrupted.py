@@ -24,7 +24,7 @@ from store_helpers import (
 )
 
 import gdm_dask
-from gdm_dask.errors import BadInput, Locked
+from gdm_dask.errors import BadInput, DamagedStore, Locked
 from gdm_dask.ingestion import run_ingest, workspace
 from gdm_dask.ingestion.workspace import Workspace
 from gdm_dask.locks import FileLock
@@ -135,6 +135,8 @@ def test_finished_work_is_counted(tmp_path, source, monkeypatch):
     assert whole.blocks_written > 5
     for step in ("driver.make_blocks", "driver.publish"):
         interrupted(source, tmp_path / step, step, monkeypatch)
+        with pytest.raises(DamagedStore, match="no feature store here yet: its ingest has not ended"):
+            gdm_dask.open_store(tmp_path / step)
         done = run_ingest(source, tmp_path / step, **OPTIONS)
         assert (done.runs_written, done.runs_kept) == (0, whole.runs_written)
         blocks_kept = whole.blocks_written if step == "driver.publish" else 0

@@ -31,10 +31,14 @@ def find_classes(labels: np.ndarray, where: str) -> list:
         classes = [plain(value) for value in np.unique(labels)]
     except TypeError:
         raise BadInput(f"{where}: the labels mix types that cannot be ordered") from None
+    if len(classes) == 1:
+        raise BadInput(f"{where}: every sample has the label {classes[0]!r}: samples of a second class are needed")
     if len(classes) != 2:
         shown = ", ".join(map(repr, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        remedy = "both classes are needed" if len(classes) < 2 else "keep two of them, or set one against the rest"
-        raise BadInput(f"{where}: labels of {len(classes)} classes ({shown}), but two are needed: {remedy}")
+        raise BadInput(
+            f"{where}: labels of {len(classes)} classes ({shown}), but two are needed: keep two of them, or set one "
+            "against the rest"
+        )
     return classes
 
 

@@ -30,7 +30,7 @@ from gdm_dask.errors import BadInput, DamagedStore, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion.runs import UNFINISHED as UNFINISHED_RUN
 from gdm_dask.locks import FileLock
 from gdm_dask.store import layout
-from gdm_dask.store.folder import UNFINISHED, Folder, write_whole
+from gdm_dask.store.folder import PARTIAL, UNFINISHED, Folder, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Workspace:
         self.target = target
         place = str(target.path.absolute()) if target.is_local else target.url.rstrip("/")
         unique = f"{place.rsplit('/', 1)[-1]}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
-        self.path = Path(f"{place}.partial" if target.is_local else f"{tempfile.gettempdir()}/{unique}.partial")
+        self.path = Path((place if target.is_local else f"{tempfile.gettempdir()}/{unique}") + PARTIAL)
         self.lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
         self.runs = self.path / "runs" if scratch is None else Path(scratch).absolute() / f"{unique}.runs"
         self.entries = self.path / "entries"

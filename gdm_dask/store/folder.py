@@ -19,6 +19,8 @@ from gdm_dask.work_space import work_space
 
 #: Ending of files that are being written; a killed writer may leave some.
 UNFINISHED = ".tmp"
+#: Ending of the folder in which a local store is made, beside it.
+PARTIAL = ".partial"
 
 
 class Folder:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ from gdm_dask.errors import DamagedStore
 from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_ranges, write_array
 from gdm_dask.store.block import Block
 from gdm_dask.store.buffers import Buffers
-from gdm_dask.store.folder import Folder
+from gdm_dask.store.folder import PARTIAL, Folder
 from gdm_dask.whole_numbers import decimal_places, shorten
 
 FORMAT = "gdm_dask feature store"
@@ -113,9 +114,7 @@ def read_manifest(folder: Folder) -> Manifest:
         body = root["attributes"]["gdm_dask"]
         version = body["format_version"]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise DamagedStore(
-            f"{folder.url}: there is no feature store here ({type(error).__name__}). Make one with 'gdm ingest'."
-        ) from error
+        raise DamagedStore(f"{folder.url}: there is no feature store here{_why_not(folder, error)}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStore(
             f"{folder.url}: {ROOT} is not that of a feature store, or it is damaged. Make one with 'gdm ingest'."
@@ -135,6 +134,12 @@ def read_manifest(folder: Folder) -> Manifest:
     manifest = Manifest(**body)
     _check_names(folder, manifest)
     return manifest
+
+
+def _why_not(folder: Folder, error: OSError) -> str:
+    if folder.is_local and os.path.exists(f"{folder.path}{PARTIAL}"):
+        return " yet: its ingest has not ended. Wait for it; if it was stopped, give the same command again."
+    return f" ({type(error).__name__}). Make one with 'gdm ingest'."
 
 
 def _check_names(folder: Folder, manifest: Manifest) -> None:

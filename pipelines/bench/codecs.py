@@ -34,6 +34,9 @@ def some_matrix(kind: str) -> sp.csr_array:
         matrix.data[:] = 1
     elif kind == "random floats":
         matrix.data = rng.random(matrix.nnz).astype(np.float32)
+    elif kind == "six decimals":  # stored as whole numbers
+        matrix.data = np.round(1 - rng.random(matrix.nnz), 6)
+        matrix.eliminate_zeros()
     elif kind == "unit rows":  # as in text data: few distinct values in a row
         lengths = np.sqrt(np.maximum(np.diff(matrix.indptr), 1))
         matrix.data = (matrix.data / np.repeat(lengths, np.diff(matrix.indptr))).astype(np.float32)
@@ -68,7 +71,7 @@ def main() -> None:
         "| values | codec | ratio | ingest | pass, 1 thread | pass, 2 threads | processor | zarr-python's processor |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    for kind in ("random floats", "unit rows", "counts", "ones"):
+    for kind in ("random floats", "unit rows", "six decimals", "counts", "ones"):
         matrix = some_matrix(kind)
         labels = np.arange(N_SAMPLES) % 2
         for codec in ("none", "lz4", "zstd"):
