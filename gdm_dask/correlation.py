@@ -35,6 +35,7 @@ def correlation_limit(tau: float) -> float:
 
 def correlations(rows: Block, others: Block) -> np.ndarray:
     """Correlation of every row with every other row, (rows, others); 0 where one of them is constant."""
+    rows, others = rows.as_numbers(), others.as_numbers()
     n_values = rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
     n_parts = min(n_cores(), others.n_rows, MOST_THREADS) if n_values * others.n_rows >= WORTH_A_THREAD else 1
     if n_parts == 1:

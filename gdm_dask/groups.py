@@ -135,7 +135,7 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         support, row, rho = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity)
         counters[:] = 0
         n_pairs = sparse_groups(
-            block.indptr, block.indices, block.values, block.means, block.norms,
+            block.indptr, block.indices, block.values, block.power, block.means, block.norms,
             supports.least, supports.checks, supports.rests,
             rows.indptr, rows.indices, rows.values, rows.means, rows.norms,
             supports.at_indptr, supports.at_support, supports.at_value, block.n_samples, supports.limit,

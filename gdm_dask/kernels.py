@@ -2,7 +2,8 @@
 
 Every number that comes out depends on one row (or one pair of rows) alone and is summed in an order that they fix, so
 results are the same to the bit for every cut into blocks, every scheduler and every number of workers. Sums are
-float64 whatever the values are. ``values is None`` means that all nonzeros are 1; numba compiles that case separately.
+float64 whatever the values are. ``values is None`` means that all nonzeros are 1, and a `power` of ten that the values
+are whole numbers over it; numba compiles these cases separately.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gdm_dask.compiled import compiled
+from gdm_dask.whole_numbers import number
 
 #: Lanes of a dense sum: independent partial sums, so many that the compiler turns them into vector instructions.
 LANES = 64
@@ -23,13 +25,14 @@ CHECKED_FROM = 64
 
 
 @compiled
-def sparse_scores(indptr, indices, values, means, norms, vectors, sums, out):  # type: ignore[no-untyped-def]
+def sparse_scores(indptr, indices, values, power, means, norms, vectors, sums, out):  # type: ignore[no-untyped-def]
     """Scores of sparse rows: ``out[v, j] = (f_j . a_v - mean_j sum(a_v)) / norm_j``, 0 where the norm is 0.
 
     Every other nonzero of a row has a sum of its own, so that an addition need not wait for the one before. The loop is
     written out here: in a function of its own it takes twice the time.
     """
     one, two = np.uint64(1), np.uint64(2)
+    over = 0.0 if power is None else 1.0 / power
     for v in range(len(vectors)):
         vector = vectors[v]
         for row in range(len(norms)):
@@ -43,14 +46,14 @@ def sparse_scores(indptr, indices, values, means, norms, vectors, sums, out):  #
                     even += vector[indices[position]]
                     odd += vector[indices[position + one]]
                 else:
-                    even += values[position] * vector[indices[position]]
-                    odd += values[position + one] * vector[indices[position + one]]
+                    even += number(values[position], power, over) * vector[indices[position]]
+                    odd += number(values[position + one], power, over) * vector[indices[position + one]]
                 position += two
             if position < stop:
                 if values is None:
                     even += vector[indices[position]]
                 else:
-                    even += values[position] * vector[indices[position]]
+                    even += number(values[position], power, over) * vector[indices[position]]
             out[v, row] = (even + odd - means[row] * sums[v]) / norms[row]
 
 
@@ -82,17 +85,18 @@ def _dense_dot(left, left_mean, right, right_mean):  # type: ignore[no-untyped-d
 
 
 @compiled
-def _centred_dot(a_indices, a_values, a_mean, b_indices, b_values, b_mean, n_samples):  # type: ignore[no-untyped-def]
+def _centred_dot(a_indices, a_values, a_power, a_mean, b_indices, b_values, b_mean, n_samples):  # type: ignore[no-untyped-def]
     """(a - a_mean) . (b - b_mean) of two sparse rows without cancellation: walks over both."""
     i = j = 0
     total = 0.0
+    over = 0.0 if a_power is None else 1.0 / a_power
     outside = n_samples
     while i < len(a_indices) or j < len(b_indices):
         a_next = a_indices[i] if i < len(a_indices) else np.uint32(0xFFFFFFFF)
         b_next = b_indices[j] if j < len(b_indices) else np.uint32(0xFFFFFFFF)
         a = b = 0.0
         if a_next <= b_next:
-            a = 1.0 if a_values is None else np.float64(a_values[i])
+            a = 1.0 if a_values is None else number(a_values[i], a_power, over)
             i += 1
         if b_next <= a_next:
             b = 1.0 if b_values is None else np.float64(b_values[j])
@@ -124,7 +128,7 @@ def sparse_correlations(  # type: ignore[no-untyped-def]
             if abs(shift) > CANCELLATION * scale:
                 out[j, k] = (
                     _centred_dot(
-                        indices[start:stop], None if values is None else values[start:stop], means[j],
+                        indices[start:stop], None if values is None else values[start:stop], None, means[j],
                         o_indices[o_start:o_stop], None if o_values is None else o_values[o_start:o_stop], o_means[k],
                         n_samples,
                     ) / scale
@@ -180,7 +184,7 @@ def _none_can_reach(sums, n_near, rest, s_rests, mean, norm, s_means, s_norms, n
 
 @compiled
 def sparse_groups(  # type: ignore[no-untyped-def]
-    indptr, indices, values, means, norms, least, checks, s_rests,
+    indptr, indices, values, power, means, norms, least, checks, s_rests,
     s_indptr, s_indices, s_values, s_means, s_norms, at_indptr, at_support, at_value, n_samples, limit,
     pair_support, pair_row, pair_rho, counters,
 ):  # fmt: skip
@@ -193,6 +197,7 @@ def sparse_groups(  # type: ignore[no-untyped-def]
     support without a common sample is left out when its correlation, which is then minus the product of both
     ``sqrt(n) |mean| / norm``, cannot reach the limit. ``counters`` gets (rows that were compared to the end, others).
     """
+    over = 0.0 if power is None else 1.0 / power
     n_supports = len(s_norms)
     sums = np.zeros(n_supports)
     farthest = 0.0
@@ -210,7 +215,7 @@ def sparse_groups(  # type: ignore[no-untyped-def]
             if n_near == 0:
                 break
             while position < stop and indices[position] < checks[check]:
-                value = 1.0 if values is None else np.float64(values[position])
+                value = 1.0 if values is None else number(values[position], power, over)
                 sample = np.uint64(indices[position])
                 for entry in range(np.uint64(at_indptr[sample]), np.uint64(at_indptr[sample + np.uint64(1)])):
                     k = at_support[entry]
@@ -240,7 +245,7 @@ def sparse_groups(  # type: ignore[no-untyped-def]
                 s_start, s_stop = np.uint64(s_indptr[k]), np.uint64(s_indptr[k + 1])
                 rho = (
                     _centred_dot(
-                        indices[start:stop], None if values is None else values[start:stop], means[row],
+                        indices[start:stop], None if values is None else values[start:stop], power, means[row],
                         s_indices[s_start:s_stop], None if s_values is None else s_values[s_start:s_stop], s_means[k],
                         n_samples,
                     ) / scale

@@ -74,7 +74,7 @@ class Leaders:
 
 def _row_bytes(block: Block, local: np.ndarray) -> np.ndarray:
     """Bytes of some rows of a block."""
-    itemsize = 0 if block.values is None else block.values.itemsize
+    itemsize = 0 if block.values is None else 8 if block.places is not None else block.values.itemsize
     if block.indptr is None:
         return np.full(len(local), block.n_samples * itemsize)
     return (block.indptr[local + 1].astype(np.int64) - block.indptr[local]) * (4 + itemsize)

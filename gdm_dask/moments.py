@@ -11,13 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from gdm_dask.compiled import compiled
+from gdm_dask.whole_numbers import number
 
 #: A feature whose deviation is below this part of its mean is constant up to rounding; its norm is set to 0.
 CONSTANT = 4e-13
 
 
 def sparse_moments(
-    indptr: np.ndarray, values: np.ndarray | None, n_samples: int, divisor: float = 1.0
+    indptr: np.ndarray, values: np.ndarray | None, n_samples: int, power: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means and norms of compressed rows.
 
@@ -27,8 +28,8 @@ def sparse_moments(
     values : ndarray or None
         The nonzeros; None where all are 1.
     n_samples : int
-    divisor : float
-        Of the values, which are divided by it.
+    power : float, optional
+        Of ten, that the values are over where they are whole numbers.
 
     Returns
     -------
@@ -44,7 +45,7 @@ def sparse_moments(
         counts = np.diff(indptr.astype(np.float64))
         means = counts / n_samples
         return means, np.sqrt(counts * (1.0 - means))
-    return _sparse_moments(indptr, values, n_samples, divisor)
+    return _sparse_moments(indptr, values, n_samples, power)
 
 
 def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -73,7 +74,8 @@ def _finish(mean, deviations, squares, n_samples, scale):
 
 
 @compiled
-def _sparse_moments(indptr, values, n_samples, divisor):
+def _sparse_moments(indptr, values, n_samples, power):
+    over = 0.0 if power is None else 1.0 / power
     n_rows = len(indptr) - 1
     means = np.zeros(n_rows)
     norms = np.zeros(n_rows)
@@ -83,7 +85,7 @@ def _sparse_moments(indptr, values, n_samples, divisor):
             continue
         total = low = high = 0.0
         for position in range(start, stop):
-            value = np.float64(values[position]) / divisor
+            value = number(values[position], power, over)
             total += value
             low, high = min(low, value), max(high, value)
         scale = _scale(low, high)
@@ -91,12 +93,12 @@ def _sparse_moments(indptr, values, n_samples, divisor):
         if scale != 1.0:
             total = 0.0
             for position in range(start, stop):
-                total += values[position] / divisor * inverse
+                total += number(values[position], power, over) * inverse
         mean = total / n_samples
         zeros = n_samples - np.int64(stop - start)
         deviations, squares = -mean * zeros, mean * mean * zeros
         for position in range(start, stop):
-            deviation = values[position] / divisor * inverse - mean
+            deviation = number(values[position], power, over) * inverse - mean
             deviations += deviation
             squares += deviation * deviation
         means[row], norms[row] = _finish(mean, deviations, squares, n_samples, scale)

@@ -35,5 +35,7 @@ def scores(block: Block, vectors: np.ndarray, out: np.ndarray | None = None) -> 
         dense_scores(block.values, block.means, block.norms, vectors, out)
     else:
         sums = np.array([vector.sum() for vector in vectors])
-        sparse_scores(block.indptr, block.indices, block.values, block.means, block.norms, vectors, sums, out)
+        sparse_scores(
+            block.indptr, block.indices, block.values, block.power, block.means, block.norms, vectors, sums, out
+        )  # fmt: skip
     return out

@@ -94,7 +94,7 @@ def test_a_norm_beyond_float64_is_refused(tmp_path, form):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whole_numbers_over_a_divisor_are_the_same_to_the_bit():
+def test_whole_numbers_over_a_power_of_ten_are_the_same_to_the_bit():
     rng = np.random.default_rng(0)
     whole = rng.integers(-(10**6), 10**6, 3000).astype(np.int32)
     pointers = np.array([0, 1, 1, 1000, 3000], np.uint32)

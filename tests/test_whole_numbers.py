@@ -13,8 +13,15 @@ from instances import many
 from scipy.sparse import csr_array
 
 import gdm_dask
+from gdm_dask.correlation import correlations
+from gdm_dask.errors import BadInput
+from gdm_dask.groups import find_pairs, prepare
 from gdm_dask.ingestion.runs import write_run
 from gdm_dask.ingestion.slab import Slab
+from gdm_dask.scores import scores
+from gdm_dask.store import FeatureStore
+from gdm_dask.store.block import stack
+from gdm_dask.store.sampled import taken_store
 from gdm_dask.whole_numbers import MOST_PLACES, decimal_places, from_whole, try_whole
 
 places = st.integers(0, MOST_PLACES + 3)
@@ -69,6 +76,17 @@ def test_short_decimals_are_found_with_the_fewest_places(whole: list[int], n_pla
     assert found[0].tolist() == [k // 10 ** (n_places - fewer) for k in whole]
 
 
+@pytest.mark.parametrize("n_places", range(MOST_PLACES + 1))
+def test_products_give_the_quotients_to_the_last_bit(n_places: int) -> None:
+    largest = 2**31 - 1
+    some = np.random.default_rng(n_places).integers(-largest, largest, 10**6, endpoint=True)
+    edges = np.concatenate([np.arange(1, 10**5), largest - np.arange(10**5), 10 ** np.arange(10)])
+    whole = np.concatenate([some, edges, -edges, [0]]).astype(np.int32)
+    back = np.empty(len(whole))
+    from_whole(whole, n_places, back)
+    assert back.tobytes() == (whole / 10.0**n_places).tobytes()
+
+
 @pytest.mark.parametrize("place", [0, 511, 512, 1999])
 @pytest.mark.parametrize("value", [1 / 3, -0.0, 1e10, np.nextafter(0.7, 1)])
 def test_one_value_that_is_none_is_found_anywhere(place: int, value: float) -> None:
@@ -121,3 +139,68 @@ def test_a_store_keeps_whole_numbers_for_decimals_alone(tmp_path: Path, kind: ty
     assert places == [6] * (len(places) - 1) + [None]
     assert bits(store.to_scipy().toarray()) == bits(np.ascontiguousarray(matrix.T))
     assert np.array_equal(store.read_rows(np.array([3, 29])).toarray(), matrix.T[[3, 29]])
+
+
+@pytest.fixture
+def decimal_store(tmp_path: Path) -> FeatureStore:
+    """Sparse decimals with few places in several blocks; some features are copies, some far from zero."""
+    rng = np.random.default_rng(1)
+    matrix = np.where(rng.random((300, 40)) < 0.3, rng.integers(-(10**4), 10**4, (300, 40)) / 1e4, 0.0)
+    matrix[:, 5] = matrix[:, 3] + (rng.random(300) < 0.02)
+    matrix[:, 6] = 1000 + np.round(matrix[:, 3], 4)
+    matrix[:, 7] = 1000 + np.round(matrix[:, 3], 4) + np.round(0.01 * rng.random(300), 4)
+    matrix = np.round(matrix, 4)
+    return gdm_dask.ingest(csr_array(matrix), tmp_path / "s", np.arange(300) % 2, block_bytes=15_000)
+
+
+def test_passes_over_whole_numbers_and_over_numbers_agree_to_the_bit(decimal_store: FeatureStore) -> None:
+    vectors = np.random.default_rng(2).normal(size=(2, 300))
+    stored = [decimal_store.load_block(number) for number in range(decimal_store.n_blocks)]
+    numbers = [block.as_numbers() for block in stored]
+    assert len(stored) > 2
+    assert {block.places for block in stored} == {4}
+    assert {block.places for block in numbers} == {None}
+    supports = prepare(decimal_store.load_rows(np.array([3, 6, 11])), 0.7)
+    n_pairs = 0
+    for whole, block in zip(stored, numbers, strict=True):
+        assert whole.values.dtype == np.int32
+        assert scores(whole, vectors).tobytes() == scores(block, vectors).tobytes()
+        found, expected = find_pairs(whole, supports), find_pairs(block, supports)
+        assert found.feature.tolist() == expected.feature.tolist()
+        assert found.rho.tobytes() == expected.rho.tobytes()
+        assert correlations(whole, whole).tobytes() == correlations(block, block).tobytes()
+        n_pairs += len(found.rho)
+    assert n_pairs >= 6  # 3 with 5, 6 with 7, and each with itself
+
+
+def test_blocks_of_whole_numbers_become_rows_and_matrices_of_numbers(decimal_store: FeatureStore) -> None:
+    expected = decimal_store.to_scipy().toarray()
+    blocks = [decimal_store.load_block(number) for number in range(decimal_store.n_blocks)]
+    assert [block.nbytes for block in blocks] == [entry.nbytes for entry in decimal_store.manifest.blocks]
+    assert np.array_equal(stack(blocks).to_scipy().toarray(), expected)
+    first = blocks[0]
+    assert np.array_equal(first.to_scipy().toarray(), expected[: first.stop])
+    rows = first.rows(np.array([3, 0]))
+    assert (rows.places, rows.values.dtype) == (None, np.float64)
+    assert np.array_equal(rows.to_scipy().toarray(), expected[[3, 0]])
+
+
+def test_some_samples_of_a_store_of_whole_numbers(decimal_store: FeatureStore) -> None:
+    samples = np.arange(0, 300, 3)
+    taken = taken_store(decimal_store.url, samples)
+    direct = gdm_dask.ingest(
+        csr_array(decimal_store.to_scipy().toarray()[:, samples].T), f"{decimal_store.url}-direct",
+        decimal_store.labels[samples], block_bytes=10**6,
+    ).load_block(0)  # fmt: skip
+    blocks = [taken.load_block(number) for number in range(taken.n_blocks)]
+    assert {block.places for block in blocks} == {4}
+    together = stack(blocks)
+    assert np.array_equal(together.to_scipy().toarray(), direct.to_scipy().toarray())
+    assert together.norms.tobytes() == direct.norms.tobytes()
+
+
+def test_the_whole_matrix_is_refused_by_the_bytes_of_its_numbers(decimal_store: FeatureStore) -> None:
+    needed = 2 * (decimal_store.nbytes + 4 * decimal_store.nnz)
+    decimal_store.to_scipy(needed)
+    with pytest.raises(BadInput, match="the whole matrix needs"):
+        decimal_store.to_scipy(needed - 1)

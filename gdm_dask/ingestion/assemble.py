@@ -45,8 +45,7 @@ def assemble_sparse(
     Returns
     -------
     Block
-        Its indices and values are work space of this thread, good until its next call. With `places`, its values are
-        whole numbers over 10 to this power.
+        Its indices and values are work space of this thread, good until its next call.
     """
     indptr = np.zeros(len(counts) + 1, np.uint32)
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
@@ -60,7 +59,7 @@ def assemble_sparse(
         part = read_pieces(runs, slices, group, value_type != "one", places is not None)
         part_values = values[:0] if part.values is None else part.values
         append_runs(
-            part.rows, part.samples, part_values, part.places, part.scale, np.uint32(start), firsts[group], cursors,
+            part.rows, part.samples, part_values, part.places, part.power, np.uint32(start), firsts[group], cursors,
             indices, values,
         )  # fmt: skip
     if any(run.n_samples == 0 for run in runs) and not rows_increase(indptr, indices):  # loose entries, in any order
@@ -69,11 +68,10 @@ def assemble_sparse(
             raise BadInput(
                 f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first"
             )
-    divisor = 10.0 ** (places or 0)
-    means, norms = sparse_moments(indptr, None if value_type == "one" else values, n_samples, divisor)
+    stored = None if value_type == "one" else values
+    means, norms = sparse_moments(indptr, stored, n_samples, None if places is None else 10.0**places)
     check_moments(means, norms, start)
-    stop = start + len(counts)
-    return Block(start, stop, n_samples, None if value_type == "one" else values, means, norms, indptr, indices)
+    return Block(start, start + len(counts), n_samples, stored, means, norms, indptr, indices, places=places)
 
 
 def assemble_dense(runs: list[Run], n_samples: int, start: int, stop: int, value_type: str) -> Block:

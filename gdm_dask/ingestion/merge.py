@@ -138,6 +138,6 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
         )  # fmt: skip
     else:
         block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)
-    entry = layout.write_block(common.store, task.number, block, common.codec, task.names, common.places)
+    entry = layout.write_block(common.store, task.number, block, common.codec, task.names)
     save_block(common.entries, task.number, entry)
     return entry, False, task.nbytes

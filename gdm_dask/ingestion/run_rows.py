@@ -86,13 +86,13 @@ def find_bounds(rows, bounds, out):
 
 @kernel
 def append_runs(
-    rows, samples, values, places, scale, first_feature, first_samples, cursors, out_samples, out_values
+    rows, samples, values, places, power, first_feature, first_samples, cursors, out_samples, out_values
 ):  # fmt: skip
     """Append pieces of several runs, in their order, to the rows of a block at their `cursors`, and move these on.
 
     The pieces of an array lie in one. Each row of `places` is where those of a run begin: of its rows (and their end),
     its samples and its values, and the feature that the first row counts from; it is moved on. There are no `values`
-    where all are 1; else they are divided by `scale`, unless that is 0: then they are taken as they are.
+    where all are 1; else they are divided by `power`, or taken as they are where that is None.
     """
     ones, left_out = len(values) == 0, len(out_values) == 0
     for stop in range(ROWS_AT_ONCE, len(cursors) + ROWS_AT_ONCE, ROWS_AT_ONCE):
@@ -112,10 +112,10 @@ def append_runs(
                         pass
                     elif ones:
                         out_values[place] = 1
-                    elif scale == 0.0:
+                    elif power is None:
                         out_values[place] = values[value]
                     else:
-                        out_values[place] = values[value] / scale
+                        out_values[place] = values[value] / power
                     place += _1
                     sample += _1
                     value += _1

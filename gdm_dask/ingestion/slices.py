@@ -83,15 +83,15 @@ class Pieces:
         The pieces of all runs, with gaps; values are None where all are 1.
     places : ndarray of shape (n_runs, 5), uint64
         Where those of each run begin: of its rows, and their end; of its samples, its values; and its feature before.
-    scale : float
-        What the values are to be divided by; 0 where they are taken as they are.
+    power : float or None
+        Of ten, that the values are to be divided by; None where they are taken as they are.
     """
 
     rows: np.ndarray
     samples: np.ndarray
     values: np.ndarray | None
     places: np.ndarray
-    scale: float
+    power: float | None
 
 
 def groups(runs: list[Run], slices: Slices, most_bytes: int) -> Iterator[list[int]]:
@@ -131,8 +131,8 @@ def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: 
     if with_values and "values" in first.arrays:
         values, places[:, 3] = _read_piece(runs, group, "values", slices.nonzeros)
     places[:, 4] = slices.before[group]
-    scale = 0.0 if as_whole or first.decimal_places is None else 10.0**first.decimal_places
-    return Pieces(rows, samples, values, places, scale)
+    power = None if as_whole or first.decimal_places is None else 10.0**first.decimal_places
+    return Pieces(rows, samples, values, places, power)
 
 
 def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray) -> tuple[np.ndarray, list[int]]:

@@ -16,7 +16,7 @@ from gdm_dask.errors import DamagedStore
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.chunks import codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
-from gdm_dask.whole_numbers import to_whole
+from gdm_dask.whole_numbers import from_whole, to_whole
 from gdm_dask.work_space import work_space
 
 #: Decoded bytes of one chunk: large enough that a chunk's overhead is noise, small enough to fetch one row.
@@ -41,7 +41,7 @@ class ArrayEntry:
     crc : list of int
         CRC-32C of every chunk, in order.
     places : int or None
-        Stored are whole numbers; the values are these, in float64, over 10 to this power.
+        Stored are whole numbers; they stand for these, in float64, over 10 to this power.
     """
 
     dtype: str
@@ -51,15 +51,13 @@ class ArrayEntry:
     crc: list[int]
     places: int | None = None
 
-    @property
-    def decoded(self) -> np.dtype:
-        """Type of the values in memory."""
-        return np.dtype(self.dtype if self.places is None else np.float64)
+    def type_of(self, as_stored: bool) -> np.dtype:
+        """Type of the values in memory, as they are stored or as numbers."""
+        return np.dtype(self.dtype if as_stored or self.places is None else np.float64)
 
-    @property
-    def nbytes(self) -> int:
+    def nbytes(self, as_stored: bool = False) -> int:
         """Decoded size."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.decoded.itemsize
+        return int(np.prod(self.shape, dtype=np.int64)) * self.type_of(as_stored).itemsize
 
 
 def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
@@ -117,7 +115,7 @@ def write_array(folder: Folder, name: str, values: np.ndarray, codec: str, place
     """
     dtype = values.dtype.name if places is None else "int32"
     entry = ArrayEntry(dtype, list(values.shape), 1, codec, [], places)
-    length = chunk_length(len(values), entry.nbytes // max(1, len(values)))
+    length = chunk_length(len(values), entry.nbytes(as_stored=True) // max(1, len(values)))
     entry = replace(entry, chunk=length)
     for number, start in enumerate(range(0, len(values) if values.size else 0, length)):
         part = values[start : start + length]
@@ -148,11 +146,12 @@ def read_array(
     stop: int | None = None,
     buffers: Buffers | None = None,
     once: bool = False,
+    as_stored: bool = False,
 ) -> np.ndarray:
     """Rows `start` to `stop` of an array; decodes only the chunks that hold them, and checks those.
 
     With `buffers` it is decoded into them, into the array that has the last part of `name`. What is read only `once`
-    goes around the page cache.
+    goes around the page cache. What stands for other numbers is given `as_stored`, or as these.
 
     Raises
     ------
@@ -162,10 +161,10 @@ def read_array(
     stop = entry.shape[0] if stop is None else stop
     row_shape = entry.shape[1:]
     if stop <= start or not all(row_shape):
-        return np.zeros((max(0, stop - start), *row_shape), entry.decoded)
+        return np.zeros((max(0, stop - start), *row_shape), entry.type_of(as_stored))
     first, last = start // entry.chunk, -(-stop // entry.chunk)
     shape = ((last - first) * entry.chunk, *row_shape)
-    dtype = entry.decoded
+    dtype = entry.type_of(as_stored)
     out = np.empty(shape, dtype) if buffers is None else buffers.take(PurePosixPath(name).name, shape, dtype)
     for number in range(first, last):
         position = (number - first) * entry.chunk
@@ -176,7 +175,11 @@ def read_array(
 def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray, once: bool) -> None:
     read = folder.read_once if once else folder.read
     try:
-        decode(read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, out, entry.places)
+        stored = out if out.dtype == entry.dtype else work_space("whole numbers", out.size, np.int32)
+        decode(read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, stored)
+        if stored is not out:
+            assert entry.places is not None
+            from_whole(stored, entry.places, out)
     except FileNotFoundError:
         problem = "it is missing"
     except DamagedStore as error:
@@ -204,4 +207,4 @@ def read_ranges(folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray
         window = read_array(folder, name, entry, first, int(stops[end - 1]))
         parts += [window[starts[k] - first : stops[k] - first] for k in range(position, end)]
         position = end
-    return np.concatenate(parts) if parts else np.zeros((0, *entry.shape[1:]), entry.decoded)
+    return np.concatenate(parts) if parts else np.zeros((0, *entry.shape[1:]), entry.type_of(as_stored=False))

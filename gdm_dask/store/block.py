@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from gdm_dask.whole_numbers import from_whole
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -26,6 +28,7 @@ class Block:
     n_samples : int
     values : ndarray or None
         Sparse: the nonzeros, row after row, or None where all of them are 1. Dense: (stop - start, n_samples).
+        As they are stored: see `places`.
     means, norms : ndarray of shape (stop - start,)
         Mean of each feature and norm of the feature less its mean, float64.
     indptr : ndarray of shape (stop - start + 1,), uint32, or None
@@ -35,6 +38,8 @@ class Block:
         Sparse: the sample of each nonzero, increasing within a row.
     nonzeros : ndarray of shape (stop - start,), uint32, or None
         Dense: how many values of each row are not zero, where that was counted already.
+    places : int or None
+        Sparse: `values` are whole numbers, int32, and stand for these over 10 to this power.
     """
 
     start: int
@@ -46,6 +51,7 @@ class Block:
     indptr: np.ndarray | None = None
     indices: np.ndarray | None = None
     nonzeros: np.ndarray | None = None
+    places: int | None = None
 
     @property
     def n_rows(self) -> int:
@@ -63,6 +69,17 @@ class Block:
         arrays = (self.values, self.means, self.norms, self.indptr, self.indices, self.nonzeros)
         return sum(array.nbytes for array in arrays if array is not None)
 
+    @property
+    def power(self) -> float | None:
+        """What the values are over where they are whole numbers: a power of ten."""
+        return None if self.places is None else 10.0**self.places
+
+    def as_numbers(self) -> Block:
+        """The same block with values that stand for themselves."""
+        if self.places is None or self.values is None:
+            return self
+        return replace(self, values=_numbers(self.values, self.places), places=None)
+
     def counts(self) -> np.ndarray:
         """Nonzeros of each feature, int64."""
         if self.indptr is not None:
@@ -75,7 +92,7 @@ class Block:
     def rows(self, local: np.ndarray) -> Block:
         """A block of some of this block's rows (positions within the block), copied, in the order given.
 
-        Its `start` and `stop` only count the rows.
+        Its `start` and `stop` only count the rows, and its values are no whole numbers over something.
         """
         means, norms = self.means[local], self.norms[local]
         if self.indptr is None:
@@ -87,7 +104,7 @@ class Block:
         indptr = narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
         parts = [slice(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
         indices = _joined(self.indices, parts)
-        values = None if self.values is None else _joined(self.values, parts)
+        values = None if self.values is None else _numbers(_joined(self.values, parts), self.places)
         return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices)
 
     def matrix(self) -> sp.csr_array | np.ndarray:
@@ -104,13 +121,21 @@ class Block:
         if self.indptr is None:
             return sp.csr_array(self.values)
         assert self.indices is not None
-        values = np.ones(len(self.indices), np.uint8) if self.values is None else self.values
+        values = np.ones(len(self.indices), np.uint8) if self.values is None else _numbers(self.values, self.places)
         small = self.n_samples < 2**31 and len(self.indices) < 2**31
         indices = self.indices.view(np.int32) if small else self.indices.astype(np.int64)
         indptr = self.indptr.astype(np.int32 if small else np.int64)
         matrix = sp.csr_array((values, indices, indptr), shape=(self.n_rows, self.n_samples))
         matrix.has_canonical_format = True
         return matrix
+
+
+def _numbers(values: np.ndarray, places: int | None) -> np.ndarray:
+    if places is None:
+        return values
+    numbers = np.empty(len(values))
+    from_whole(values, places, numbers)
+    return numbers
 
 
 def _joined(array: np.ndarray, parts: list[slice]) -> np.ndarray:
@@ -128,6 +153,7 @@ def stack(blocks: list[Block]) -> Block:
 
     The widest value type of the parts holds all values exactly.
     """
+    blocks = [block.as_numbers() for block in blocks]
     start, n_samples = blocks[0].start, blocks[0].n_samples
     means = np.concatenate([block.means for block in blocks])
     norms = np.concatenate([block.norms for block in blocks])

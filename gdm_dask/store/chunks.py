@@ -14,7 +14,6 @@ from crc32c import crc32c
 from numcodecs import blosc
 
 from gdm_dask.errors import BadInput, DamagedStore
-from gdm_dask.whole_numbers import from_whole
 from gdm_dask.work_space import work_space
 
 CRC_BYTES = 4
@@ -78,9 +77,7 @@ def encode(values: np.ndarray, codec: str) -> tuple[np.ndarray, int]:
     return data, crc
 
 
-def decode(
-    data: bytes | memoryview | np.ndarray, crc: int, codec: str, out: np.ndarray, places: int | None = None
-) -> None:
+def decode(data: bytes | memoryview | np.ndarray, crc: int, codec: str, out: np.ndarray) -> None:
     """Check a chunk's bytes against the manifest's `crc` and decode them into `out` (contiguous); undoes `encode`.
 
     Raises
@@ -92,10 +89,7 @@ def decode(
     if int.from_bytes(bytes(data[-CRC_BYTES:]), "little") != crc or crc32c(body) != crc:
         raise DamagedStore(f"its {len(data)} bytes do not have the checksum that was written")
     # From here on the bytes are those that `encode` made, so their size and codec are right.
-    target = out if places is None else work_space("whole numbers", out.size, np.int32)
     if CODECS[codec] is None:
-        target.reshape(-1).view(np.uint8)[:] = np.frombuffer(body, np.uint8)
+        out.reshape(-1).view(np.uint8)[:] = np.frombuffer(body, np.uint8)
     else:
-        blosc.decompress(body, target)
-    if places is not None:
-        from_whole(target, places, out)
+        blosc.decompress(body, out)

@@ -221,12 +221,13 @@ class FeatureStore:
             Refuse a matrix that needs more bytes than this; a quarter of the machine's memory by default.
         """
         limit = default_memory_limit() if memory_limit is None else memory_limit
-        if 2 * self.nbytes > limit:
+        needed = 2 * sum(entry.nbytes_of(as_stored=False) for entry in self.manifest.blocks)
+        if needed > limit:
             raise BadInput(
-                f"{self.url}: the whole matrix needs {format_bytes(2 * self.nbytes)} to be put together, more than the "
+                f"{self.url}: the whole matrix needs {format_bytes(needed)} to be put together, more than the "
                 f"limit of {format_bytes(limit)}. Read it block by block (read_block), or raise memory_limit."
             )
-        return stack([self.load_block(number) for number in range(self.n_blocks)]).to_scipy()
+        return stack([self.load_block(number).as_numbers() for number in range(self.n_blocks)]).to_scipy()
 
     def size_on_disk(self) -> int:
         """Bytes of all files."""

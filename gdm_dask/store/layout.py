@@ -64,8 +64,17 @@ class BlockEntry:
 
     @property
     def nbytes(self) -> int:
-        """Decoded bytes of the arrays that a pass reads."""
-        return sum(entry.nbytes for name, entry in self.arrays.items() if not name.startswith("names/"))
+        """Bytes of the arrays that a pass reads, in memory."""
+        return self.nbytes_of(as_stored=self.is_sparse)
+
+    def nbytes_of(self, as_stored: bool) -> int:
+        """Decoded bytes of these arrays, as they are stored or as numbers."""
+        return sum(entry.nbytes(as_stored) for name, entry in self.arrays.items() if not name.startswith("names/"))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether its rows are compressed; then whole numbers that stand for others stay so in memory, too."""
+        return "indptr" in self.arrays
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> BlockEntry:
@@ -172,12 +181,10 @@ def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[
     return {key: write_array(folder, f"{path}/{key}", array, codec) for key, array in pack_text(texts).items()}
 
 
-def write_block(
-    folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None, places: int | None = None
-) -> BlockEntry:
+def write_block(folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None) -> BlockEntry:
     """Write a block's arrays, each read back and compared, and return its manifest entry.
 
-    With `places`, the block's values are whole numbers, int32, over 10 to this power; they may become smaller ones.
+    Values that are whole numbers over a power of ten may become smaller ones.
     """
     path = block_path(number)
     write_group(folder, path)
@@ -186,10 +193,11 @@ def write_block(
         parts |= {"indptr": block.indptr, "indices": block.indices}
     else:
         parts["counts"] = block.counts().astype(np.uint32)
+    places = None
     if block.values is not None:
         parts["values"] = block.values
-        if places is not None:
-            places = shorten(block.values, places)
+        if block.places is not None:
+            places = shorten(block.values, block.places)
         elif block.values.dtype == np.float64:
             places = decimal_places(block.values)
     arrays = {
@@ -209,14 +217,18 @@ def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, b
     """
     once = buffers is None
     buffers = buffers or Buffers()  # what is kept lies in memory of its own
+    sparse = entry.is_sparse
     found = {
-        name: read_array(folder, f"{block_path(number)}/{name}", entry.arrays[name], buffers=buffers, once=once)
+        name: read_array(
+            folder, f"{block_path(number)}/{name}", entry.arrays[name], buffers=buffers, once=once, as_stored=sparse
+        )
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }
+    places = entry.arrays["values"].places if sparse and "values" in found else None
     return Block(
         entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
-        found.get("indptr"), found.get("indices"), found.get("counts"),
+        found.get("indptr"), found.get("indices"), found.get("counts"), places,
     )  # fmt: skip
 
 
@@ -265,7 +277,7 @@ def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: i
         return read_ranges(folder, f"{path}/{name}", entry.arrays[name], starts, stops)
 
     means, norms = whole("means")[local], whole("norms")[local]
-    if "indptr" not in entry.arrays:
+    if not entry.is_sparse:
         counts = whole("counts")[local]
         return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms, nonzeros=counts)
     pointers = whole("indptr").astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -92,13 +93,15 @@ class SampledStore(FeatureStore):
             values = np.ascontiguousarray(block.values[:, self.samples])
             means, norms = dense_moments(values)
             return Block(block.start, block.stop, len(self.samples), values, means, norms)
-        columns = sp.csc_array(block.to_scipy())[:, self.samples]
+        columns = sp.csc_array(replace(block, places=None).to_scipy())[:, self.samples]  # as it is stored
         rows = sp.csr_array(columns)
         rows.sort_indices()
         indptr, indices = rows.indptr.astype(np.uint32), rows.indices.astype(np.uint32)
         kept = None if block.values is None else rows.data
-        means, norms = sparse_moments(indptr, kept, len(self.samples))
-        return Block(block.start, block.stop, len(self.samples), kept, means, norms, indptr, indices)
+        means, norms = sparse_moments(indptr, kept, len(self.samples), block.power)
+        return Block(
+            block.start, block.stop, len(self.samples), kept, means, norms, indptr, indices, places=block.places
+        )
 
 
 def sampled_store(url: str, fraction: float, seed: int, storage_options: dict[str, Any] | None = None) -> SampledStore:

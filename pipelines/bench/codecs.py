@@ -20,6 +20,7 @@ from measure import machine
 
 import gdm_dask
 from gdm_dask.store import FeatureStore
+from gdm_dask.store.buffers import SpareBuffers
 
 N_SAMPLES, N_FEATURES, N_NONZEROS = 100_000, 500_000, 25_000_000
 
@@ -54,6 +55,17 @@ def best_pass(read_block: Callable[[int], Any], n_blocks: int, n_threads: int) -
     return min(seconds for seconds, _ in taken), min(cpu for _, cpu in taken)
 
 
+def read_as_passes_do(store: FeatureStore) -> Callable[[int], Any]:
+    """A function that reads a block into memory that its thread uses again."""
+    spare = SpareBuffers()
+
+    def read(number: int) -> None:
+        with spare.borrowed() as buffers:
+            store.load_block(number, buffers)
+
+    return read
+
+
 def read_with_zarr(store: FeatureStore) -> Callable[[int], Any]:
     """A function that reads a block with zarr-python."""
     root = zarr.open_group(store.url, mode="r")
@@ -80,8 +92,8 @@ def main() -> None:
                 store = gdm_dask.ingest(matrix, Path(folder) / "s", labels, codec=codec)
                 ingest_cpu = time.process_time() - cpu
                 gigabytes = store.nbytes / 1e9
-                one, cpu = best_pass(store.load_block, store.n_blocks, 1)
-                two, _ = best_pass(store.load_block, store.n_blocks, 2)
+                one, cpu = best_pass(read_as_passes_do(store), store.n_blocks, 1)
+                two, _ = best_pass(read_as_passes_do(store), store.n_blocks, 2)
                 _, theirs = best_pass(read_with_zarr(store), store.n_blocks, 1)
                 ratio = store.nbytes / store.size_on_disk()
             figures = (ingest_cpu, one, two, cpu, theirs)

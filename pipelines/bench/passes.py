@@ -2,7 +2,7 @@
 
 - *cached*: a score pass over blocks that are held in memory, Dask included, against two threads of plain scipy
   ``X @ a`` on the same arrays;
-- *out of core*: a score pass with nothing held, against only reading and decoding the same chunks;
+- *out of core*: a score pass with nothing held, against only reading and decoding the same chunks to their numbers;
 - *groups*: the groups of 200 supports, nothing held, against a score pass out of core.
 
 Both sides of a ratio take turns in one process; the best of several is taken for each.
@@ -24,7 +24,10 @@ from gdm_dask.correlation import correlation_limit
 from gdm_dask.engine import Engine
 from gdm_dask.passes import Passes
 from gdm_dask.store import FeatureStore
+from gdm_dask.store.arrays import read_array
 from gdm_dask.store.buffers import Buffers
+from gdm_dask.store.folder import Folder
+from gdm_dask.store.layout import block_path
 from gdm_dask.worker import StoreHandle, forget_store
 
 K, N_SUPPORTS, TAU, N_THREADS = 400, 200, 0.25, 2
@@ -58,12 +61,14 @@ def weights_of(store: FeatureStore) -> np.ndarray:
 
 
 def decode(store: FeatureStore, pool: ThreadPoolExecutor) -> None:
-    """Read and decode all blocks, into memory that is used again."""
+    """Read and decode all arrays of all blocks, into memory that is used again."""
+    folder = Folder(store.url)
 
     def some(numbers: range) -> None:
         buffers = Buffers()
         for number in numbers:
-            store.load_block(number, buffers)
+            for name, entry in store.manifest.blocks[number].arrays.items():
+                read_array(folder, f"{block_path(number)}/{name}", entry, buffers=buffers)
 
     list(pool.map(some, [range(first, store.n_blocks, N_THREADS) for first in range(N_THREADS)]))
 
