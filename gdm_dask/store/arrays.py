@@ -7,7 +7,7 @@ Beside the chunks lies the ordinary ``zarr.json``, so that any other Zarr reader
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -55,8 +55,8 @@ class ArrayEntry:
         """Type of the values in memory, as they are stored or as numbers."""
         return np.dtype(self.dtype if as_stored or self.places is None else np.float64)
 
-    def nbytes(self, as_stored: bool = False) -> int:
-        """Decoded size."""
+    def nbytes_of(self, as_stored: bool) -> int:
+        """Decoded size, as it is stored or as numbers."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.type_of(as_stored).itemsize
 
 
@@ -113,10 +113,9 @@ def write_array(folder: Folder, name: str, values: np.ndarray, codec: str, place
     Each chunk is read back and compared with the bytes that were written. With `places` these are of whole numbers over
     10 to this power: the values themselves or, where they are floats, the numbers for them.
     """
-    dtype = values.dtype.name if places is None else "int32"
-    entry = ArrayEntry(dtype, list(values.shape), 1, codec, [], places)
-    length = chunk_length(len(values), entry.nbytes(as_stored=True) // max(1, len(values)))
-    entry = replace(entry, chunk=length)
+    dtype = values.dtype if places is None else np.dtype(np.int32)
+    length = chunk_length(len(values), dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64)))
+    entry = ArrayEntry(dtype.name, list(values.shape), length, codec, [], places)
     for number, start in enumerate(range(0, len(values) if values.size else 0, length)):
         part = values[start : start + length]
         if len(part) < length:  # Zarr stores the last chunk in full, too

@@ -69,7 +69,7 @@ class BlockEntry:
 
     def nbytes_of(self, as_stored: bool) -> int:
         """Decoded bytes of these arrays, as they are stored or as numbers."""
-        return sum(entry.nbytes(as_stored) for name, entry in self.arrays.items() if not name.startswith("names/"))
+        return sum(entry.nbytes_of(as_stored) for name, entry in self.arrays.items() if not name.startswith("names/"))
 
     @property
     def is_sparse(self) -> bool:
