@@ -1,16 +1,19 @@
 """The store is real Zarr v3: zarr-python reads every array, equal to what we read."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from numcodecs import blosc
 from store_helpers import some_labels, some_matrix
 
 import gdm_dask
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import read_array
+from gdm_dask.store.chunks import encode
 from gdm_dask.store.folder import Folder
 
 NAMES = [f"wört {number}" for number in range(40)]
@@ -102,3 +105,19 @@ def test_provenance(tmp_path):
     assert provenance["parameters"]["codec"] == "zstd"
     assert provenance["versions"]["gdm_dask"] == gdm_dask.__version__
     assert provenance["skipped_lines"] == provenance["unseen_nonzeros"] == 0
+
+
+@pytest.mark.parametrize("told", [None, True, False])
+def test_equal_values_give_equal_bytes_in_any_thread(monkeypatch, told):
+    """By itself, blosc uses threads in the main thread, and puts the parts of a chunk into the order of their ends."""
+    monkeypatch.setattr(blosc, "use_threads", told)
+    values = np.random.default_rng(0).integers(0, 10**6, 1 << 20).astype(np.int32)
+
+    def encoded(_=None):
+        return encode(values, "lz4")[0].tobytes()
+
+    expected = {encoded() for _ in range(5)}
+    with ThreadPoolExecutor(4) as threads:
+        assert {*threads.map(encoded, range(20))} == expected
+    assert len(expected) == 1
+    assert blosc.use_threads is told

@@ -9,6 +9,8 @@ which it reads as zeros, and the swapped one, whose own checksum is right.
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from crc32c import crc32c
 from numcodecs import blosc
@@ -51,6 +53,33 @@ def codec_metadata(codec: str, itemsize: int) -> list[dict]:
     return [*chain, {"name": "crc32c"}]
 
 
+class _WithoutThreads:
+    """Keeps blosc from using threads of its own: with them the parts of a chunk lie in the order in which they end.
+
+    It would in the main thread, or anywhere when told to. What it was told holds again when nobody compresses here.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_inside = 0
+        self._told: bool | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:
+                self._told, blosc.use_threads = blosc.use_threads, False
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                blosc.use_threads = self._told
+
+
+_without_threads = _WithoutThreads()
+
+
 def encode(values: np.ndarray, codec: str) -> tuple[np.ndarray, int]:
     """Bytes of one chunk, in work space of this thread, and the CRC-32C that ends them.
 
@@ -69,7 +98,8 @@ def encode(values: np.ndarray, codec: str) -> tuple[np.ndarray, int]:
     else:
         name, level = settings
         shuffle = blosc.SHUFFLE if values.itemsize > 1 else blosc.NOSHUFFLE
-        body = blosc.compress(values, name.encode(), level, shuffle)
+        with _without_threads:
+            body = blosc.compress(values, name.encode(), level, shuffle)
     crc = crc32c(body)
     data = work_space("encoded chunk", len(body) + CRC_BYTES, np.uint8)
     data[:-CRC_BYTES] = np.frombuffer(body, np.uint8)
