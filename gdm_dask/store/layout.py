@@ -184,7 +184,7 @@ def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[
 def write_block(folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None) -> BlockEntry:
     """Write a block's arrays, each read back and compared, and return its manifest entry.
 
-    Values that are whole numbers over a power of ten may become smaller ones.
+    Whole numbers over a power of ten are made smaller where they can be, in place: the block is of no use afterwards.
     """
     path = block_path(number)
     write_group(folder, path)
