@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from gdm_dask.kernel_cache import ensure_kernel_cache
+from gdm_dask.system.version import VERSION
 
 if TYPE_CHECKING:
-    from gdm_dask.correlation import feature_correlations, redundancy_rate
+    from gdm_dask.analysis.importance import group_importance
+    from gdm_dask.analysis.stability import stability_selection
     from gdm_dask.estimator import GroupDiscoveryMachine
-    from gdm_dask.importance import group_importance
-    from gdm_dask.information import information_gain, symmetrical_uncertainty
+    from gdm_dask.features.correlation import feature_correlations, redundancy_rate
+    from gdm_dask.features.information import information_gain, symmetrical_uncertainty
     from gdm_dask.ingestion import ingest
-    from gdm_dask.stability import stability_selection
     from gdm_dask.store import FeatureStore, open_store
 
-__version__ = version("gdm_dask")
-ensure_kernel_cache()
+__version__ = VERSION
 
 # Loaded when first used: the command line answers --help without importing Dask and numba.
 _HOMES = {
     "FeatureStore": "gdm_dask.store",
     "GroupDiscoveryMachine": "gdm_dask.estimator",
-    "feature_correlations": "gdm_dask.correlation",
-    "information_gain": "gdm_dask.information",
+    "feature_correlations": "gdm_dask.features.correlation",
+    "information_gain": "gdm_dask.features.information",
     "ingest": "gdm_dask.ingestion",
     "open_store": "gdm_dask.store",
-    "group_importance": "gdm_dask.importance",
-    "redundancy_rate": "gdm_dask.correlation",
-    "stability_selection": "gdm_dask.stability",
-    "symmetrical_uncertainty": "gdm_dask.information",
+    "group_importance": "gdm_dask.analysis.importance",
+    "redundancy_rate": "gdm_dask.features.correlation",
+    "stability_selection": "gdm_dask.analysis.stability",
+    "symmetrical_uncertainty": "gdm_dask.features.information",
 }
 
 __all__ = [

@@ -7,35 +7,36 @@ import sys
 import time
 from collections.abc import Callable
 from copy import copy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crc32c import crc32c
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gdm_dask import model_files
-from gdm_dask.checkpoint import Checkpoint
-from gdm_dask.checks import check_parameters
-from gdm_dask.correlation import correlations, mean_redundancy
-from gdm_dask.cutting_plane import new_machine, run_cutting_plane
-from gdm_dask.data import Data, as_store, default_scheduler, is_dask, is_store, open_data
-from gdm_dask.engine import Engine, without_connection
-from gdm_dask.errors import BadInput
-from gdm_dask.inputs import check_training_data, checked_dask, find_names, support_columns
-from gdm_dask.labelled import Labelled
-from gdm_dask.machine_state import Iteration, Machine, Settings
-from gdm_dask.passes import Passes
-from gdm_dask.profile import profile_of
-from gdm_dask.refit import refit
-from gdm_dask.selection import MAX_CUTS, find_groups, select, settings_for
-from gdm_dask.store import FeatureStore
+from gdm_dask import model as model_files
+from gdm_dask.analysis.metrics import Labelled
+from gdm_dask.cutting_plane.checkpoint import Checkpoint
+from gdm_dask.cutting_plane.fit import Fit, check_parameters, fit
+from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.engine import open_engine, without_connection
+from gdm_dask.engine.collections import is_dask
+from gdm_dask.inputs import (
+    check_training_data,
+    checked_dask,
+    checkpoint_job,
+    default_scheduler,
+    find_names,
+    open_data,
+    settings_of,
+    support_columns,
+)
+from gdm_dask.store import as_store, is_store
+from gdm_dask.system.progress import compile_seconds
 
 
-class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
+class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Select support features and discover their groups of affiliated features.
 
     Support features are informative for two classes and pairwise uncorrelated (``|rho| < 1 - tau``); the affiliated
@@ -46,9 +47,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     ----------
     n_features_to_select : int, optional
         How many supports to select. Three times as many enter by the cutting plane, and the best of them are chosen by
-        backward steps and swaps that weigh fit against redundancy (`gdm_dask.polish`); with fewer than 20 samples for
-        each support, or with tau = 0, the first to enter are taken. Without a number, the cutting plane runs to `tol`
-        or `max_cuts`, and every support with a nonzero weight is kept.
+        backward steps and swaps that weigh fit against redundancy; with fewer than 20 samples for each support, or with
+        tau = 0, the first to enter are taken. Without a number, the cutting plane runs to `tol` or `max_cuts`, and
+        every support with a nonzero weight is kept.
     tau : float
         Features correlate from ``|rho| >= 1 - tau`` on; in [0, 1). 0 switches the constraint off, which is the Feature
         Generating Machine (FGM).
@@ -64,8 +65,14 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         Relative gap between the bounds at which the cutting plane stops.
     matching : {"greedy", "exact"}
         How the most violated cut is found. Greedy matching need not be optimal; its bound is valid all the same.
+    fit_intercept : bool
+        Whether the machine has an intercept. False is the paper's problem (3), which explains little where one class is
+        rare.
     groups : bool
-        Whether to find the groups, one more pass over the data.
+        Whether to find the groups, one more read of the data, which also verifies the bounds.
+    certify : bool
+        Whether to prove how good the choice of `n_features_to_select` supports is, see `certified_share_`: up to ten
+        more reads of the data.
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.
@@ -97,20 +104,25 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     names_ : dict
         Names of the supports and their affiliated features, where the input has names.
     lower_bounds_, upper_bounds_ : ndarray of shape (n_cuts_,)
-        Valid bounds on the optimum of problem (4) over the features that no support speaks for, after each cut.
+        Valid bounds on the optimum of problem (4) over the features that no support covers, after each cut.
     gap_ : float
         ``(upper - lower) / upper`` of the last bounds.
     converged_ : bool
         Whether the gap reached `tol`.
+    certified_share_ : float or None
+        With ``certify=True``, in [0, 1]: the supports reach at least this part of the gain that any
+        `n_features_to_select` uncorrelated features can reach. The gain of features is how far they lower the objective
+        of the machine with this C on the training data. 0 where nothing could be proved.
     stopped_ : str
         Why the cutting plane stopped.
     n_cuts_ : int
     redundancy_rate_ : float
         Of the supports, see `gdm_dask.redundancy_rate`.
     timings_ : dict
-        Seconds for each part.
+        Seconds for each part; ``compiling`` is what the kernels took of a first fit, which no other part includes.
     counts_ : dict
-        Passes, blocks and bytes read, rows scanned and skipped.
+        Passes, blocks and bytes read, rows scanned and skipped; with ``certify=True`` also ``certify_passes``, those of
+        the passes that the certificate took.
     history_ : list of Iteration
     profile_ : Profile
         Samples of each class, and how often and how strongly each support occurs in them.
@@ -140,6 +152,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         memory_limit: int | str | None = None,
         verbose: int = 0,
         n_workers: int | None = None,
+        fit_intercept: bool = True,
+        certify: bool = False,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.tau = tau
@@ -153,6 +167,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         self.n_workers = n_workers
         self.memory_limit = memory_limit
         self.verbose = verbose
+        self.fit_intercept = fit_intercept
+        self.certify = certify
 
     def fit(
         self,
@@ -179,81 +195,47 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        began = time.perf_counter()
-        check_parameters(self)
+        began, compiled = time.perf_counter(), compile_seconds()
+        check_parameters(self.get_params(deep=False))
         X, labels = check_training_data(self, X, y)
-        settings = settings_for(self, self.n_features_in_, len(labels))
-        saved = None if checkpoint is None else Checkpoint(Path(checkpoint), self._job(X, labels, settings))
-        expected = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
+        settings = settings_of(self, self.n_features_in_, len(labels))
+        saved = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_job(X, labels, settings))
         with (
-            Engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
-            open_data(X, engine, self.memory_limit, expected, -(-expected // settings.cut_size) + 1) as data,
+            open_engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
+            open_data(X, engine, self.memory_limit, settings) as data,
         ):
-            machine = self._start(saved, labels, settings, data.passes)
-            run_cutting_plane(machine, data.passes, settings, self._reporter(callback, saved))
-            self._take(machine, settings, data, labels)
+            found = fit(
+                data, labels, settings, self.n_features_to_select, self.groups, saved, self._reporter(callback),
+                self.certify,
+            )  # fmt: skip
+        self._take(found, labels)
         self.names_ = find_names(self, X)
+        self.timings_["compiling"] = compile_seconds() - compiled
         self.timings_["total"] = time.perf_counter() - began
         return self
 
-    def _job(self, X: Any, labels: np.ndarray, settings: Settings) -> dict[str, Any]:
-        """What a checkpoint is of: it can go on only with the same."""
-        if not isinstance(X, FeatureStore):
-            raise BadInput("a checkpoint needs a store: ingest the data first")
-        return {"store": X.fingerprint, "labels": crc32c(labels.tobytes()), **asdict(settings)}
+    def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Iteration], None] | None:
+        """The callback; with `verbose`, after a line for each cut."""
+        if not self.verbose:
+            return callback
 
-    def _start(self, checkpoint: Checkpoint | None, labels: np.ndarray, settings: Settings, passes: Passes) -> Machine:
-        if checkpoint is not None and checkpoint.exists():
-            return checkpoint.load(labels, settings, passes)
-        return new_machine(labels, settings)
-
-    def _reporter(
-        self, callback: Callable[[Iteration], None] | None, checkpoint: Checkpoint | None
-    ) -> Callable[[Machine], None]:
-        def report(machine: Machine) -> None:
-            iteration = machine.iterations[-1]
-            if checkpoint is not None:
-                checkpoint.save(machine)
-            if self.verbose:
-                print(iteration, file=sys.stderr, flush=True)
+        def report(iteration: Iteration) -> None:
+            print(iteration, file=sys.stderr, flush=True)
             if callback is not None:
                 callback(iteration)
 
         return report
 
-    def _take(self, machine: Machine, settings: Settings, data: Data, labels: np.ndarray) -> None:
-        """Set the fitted attributes from a finished cutting plane."""
-        clock = time.perf_counter()
-        self.support_features_, rows, self.weights_ = select(machine, settings, self.n_features_to_select)
-        seconds = {
-            part: sum(it.seconds[part] for it in machine.iterations) for part in ("scores", "matching", "master")
-        }
-        seconds["polish"] = time.perf_counter() - clock
-        self.lower_bounds_ = np.array(machine.lower_bounds)
-        self.upper_bounds_ = np.array(machine.upper_bounds)
-        self.gap_ = machine.gap
-        self.converged_ = bool(machine.gap <= self.tol)
-        self.stopped_ = machine.stopped
-        self.n_cuts_ = len(machine.cuts)
-        self.history_ = machine.iterations
-        rho = correlations(rows, rows)
-        self.redundancy_rate_ = mean_redundancy(rho)
-        self.profile_ = profile_of(rows, labels, rho)
-        clock = time.perf_counter()
-        self.groups_ = self.affiliations_ = None
-        if self.groups:
-            self.groups_, self.affiliations_ = find_groups(data.passes, self.support_features_, rows, self.tau)
-        seconds["groups"] = time.perf_counter() - clock
-        clock = time.perf_counter()
-        coef, intercept = refit(rows, labels)
-        seconds["refit"] = time.perf_counter() - clock
-        self.coef_, self.intercept_ = coef[None], np.array([intercept])
-        counts = data.passes.counts
-        self.counts_ = {
-            name: getattr(counts, name)
-            for name in ("passes", "tasks", "blocks_used", "blocks_read", "bytes_read", "rows_scanned", "rows_skipped")
-        }
-        self.timings_ = seconds
+    def _take(self, found: Fit, labels: np.ndarray) -> None:
+        """Set the fitted attributes."""
+        for name in (
+            "support_features", "weights", "groups", "affiliations", "redundancy_rate", "lower_bounds", "upper_bounds",
+            "gap", "certified_share", "stopped", "n_cuts", "history", "timings", "counts",
+        ):  # fmt: skip
+            setattr(self, f"{name}_", getattr(found, name))
+        self.converged_ = bool(found.gap <= self.tol)
+        self.profile_ = model_files.profile_of(found.rows, labels, found.rho)
+        self.coef_, self.intercept_ = found.coef[None], np.array([found.intercept])
 
     def name_of(self, feature: int) -> str:
         """Name of a support or affiliated feature; its number where there are no names."""
@@ -263,7 +245,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     @property
     def support_(self) -> np.ndarray:
         """Mask of the supports among all features."""
-        return self.get_support()
+        mask: np.ndarray = self.get_support()
+        return mask
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self)
@@ -292,12 +275,13 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed distance of samples to the refitted SVM's hyperplane; positive for ``classes_[1]``."""
         check_is_fitted(self)
-        return np.asarray(support_columns(self, X) @ self.coef_[0]).ravel() + self.intercept_[0]
+        return model_files.decision(support_columns(self, X), self.coef_[0], self.intercept_[0])
 
     def predict(self, X: Any) -> np.ndarray:
         """Class of each sample, by the refitted SVM."""
         check_is_fitted(self)
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        predicted: np.ndarray = self.classes_[(self.decision_function(X) > 0).astype(int)]
+        return predicted
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; a store's own labels are used where `y` is None."""
@@ -305,7 +289,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
         if y is None and is_store(X):
             X = as_store(X)
             y = self.classes_[(Labelled(X, self).labels > 0).astype(int)]
-        return super().score(X, y, sample_weight)
+        return float(super().score(X, y, sample_weight))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted machine into a folder: ``model.json`` and ``model.npz``, without pickled objects."""
@@ -315,7 +299,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GroupDiscoveryMachine:
         """Read a machine that `save` wrote."""
-        return model_files.load(cls, path)
+        model: GroupDiscoveryMachine = model_files.load(cls, path)
+        return model
 
     def report(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
         """A page about the fitted machine: supports, groups, map, bounds, cost; one file that opens anywhere.
@@ -354,7 +339,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):
     def __sklearn_clone__(self) -> GroupDiscoveryMachine:
         """Clones share a Client: a connection cannot be copied."""
         cloned: GroupDiscoveryMachine = super(GroupDiscoveryMachine, copy(self)).__sklearn_clone__()
-        return cloned.set_params(scheduler=self.scheduler)
+        cloned.set_params(scheduler=self.scheduler)
+        return cloned
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,23 +1,45 @@
-"""What a machine is handed, checked: stores, Dask collections, matrices and DataFrames become columns and labels."""
+"""Parameters and data that an estimator is handed, checked: stores, Dask collections, matrices and DataFrames."""
 
 from __future__ import annotations
 
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from crc32c import crc32c
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import validate_data
 
-from gdm_dask.checks import encode_labels, two_classes
-from gdm_dask.data import as_dask_matrix, as_store, is_dask, is_store
+from gdm_dask.cutting_plane.fit import settings_from, stored_data
+from gdm_dask.cutting_plane.problem import Settings
+from gdm_dask.engine import Engine, active_client
+from gdm_dask.engine.collections import as_dask_matrix, is_dask
+from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
-from gdm_dask.store import FeatureStore
+from gdm_dask.ingestion import ingest
+from gdm_dask.store import FeatureStore, as_store, is_store
+from gdm_dask.store.memory import MemoryStore
+from gdm_dask.system.resources import parse_bytes
 
 if TYPE_CHECKING:
     from gdm_dask.estimator import GroupDiscoveryMachine
 
+logger = logging.getLogger(__name__)
+
 #: Stores with more features than this keep their names to themselves; `names_` has those that matter.
 MAX_NAMES = 1_000_000
+
+
+def settings_of(estimator: GroupDiscoveryMachine, n_features: int, n_samples: int) -> Settings:
+    """How the cutting plane runs with an estimator's parameters on data of some size."""
+    return settings_from(estimator.get_params(deep=False), n_features, n_samples)
 
 
 def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple[Any, np.ndarray]:
@@ -96,3 +118,75 @@ def _check_width(machine: GroupDiscoveryMachine, n_features: int, what: str, rem
         raise BadInput(
             f"{what} has {n_features} features, but the machine was fitted on {machine.n_features_in_}{remedy}"
         )
+
+
+def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """The two classes, and the labels as -1 and +1."""
+    if y is None:
+        raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
+    y = column_or_1d(y)
+    assert_all_finite(y, input_name="y")
+    if len(y) != n_samples:
+        raise BadInput(f"{len(y)} labels for {n_samples} samples")
+    check_classification_targets(y)
+    classes = np.unique(y)
+    if type_of_target(y, input_name="y") != "binary" or len(classes) > 2:
+        raise BadInput(
+            "Only binary classification is supported. The type of the target is "
+            f"{type_of_target(y)}: labels of two classes are needed."
+        )
+    if len(classes) < 2:
+        raise BadInput(f"y holds one class ({classes[0]!r}): two classes are needed")
+    return classes, np.where(y == classes[1], 1.0, -1.0)
+
+
+def two_classes(store: FeatureStore) -> np.ndarray:
+    """The labels of a store as -1 and +1, where there are samples of both."""
+    labels = store.labels.astype(np.float64)
+    if len(np.unique(labels)) < 2:
+        raise BadInput(f"{store.url} holds samples of one class only: two classes are needed")
+    return labels
+
+
+def default_scheduler() -> Any:
+    """The active Client if there is one; threads otherwise.
+
+    Kernels, codecs and file reads release the GIL, so threads are as fast as processes; they need no start-up, share
+    the blocks that are held, and hand over rows without a copy through a pipe.
+    """
+    return active_client() or "threads"
+
+
+@contextmanager
+def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: Settings) -> Iterator[Data]:
+    """Blocks of a store, or of a matrix (samples x features) that was checked before.
+
+    A matrix in memory stays there when the engine runs in this process. For other engines, and for Dask collections,
+    it is ingested into a temporary store first.
+
+    Parameters
+    ----------
+    X : FeatureStore, ndarray, sparse matrix or Dask collection
+    engine : Engine
+    memory_limit : int, str or None
+    settings : Settings
+        Of the fit, for its memory plan.
+    """
+    logger.info("engine: %s", engine.description)
+    if engine.shares_memory and not isinstance(X, FeatureStore) and not is_dask(X):
+        yield Data.in_memory(MemoryStore(X), engine)
+        return
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
+        if not isinstance(X, FeatureStore):
+            labels = np.arange(X.shape[0]) % 2  # the store's labels are not used
+            X = ingest(X, os.path.join(folder, "data.zarr"), labels, memory_limit=limit)
+        with stored_data(X, engine, limit, settings) as data:
+            yield data
+
+
+def checkpoint_job(X: Any, labels: np.ndarray, settings: Settings) -> dict[str, Any]:
+    """Data and settings of a checkpoint: only a fit with the same ones can go on from it."""
+    if not isinstance(X, FeatureStore):
+        raise BadInput("a checkpoint needs a store: ingest the data first")
+    return {"store": X.fingerprint, "labels": crc32c(labels.tobytes()), **asdict(settings)}

@@ -1,15 +1,16 @@
-"""What a notebook shows: a fitted machine as a small card, and the cuts while a fit runs. HTML without scripts."""
+"""Views for notebooks: a fitted model as a small card, and the cuts while a fit runs. HTML without scripts."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from gdm_dask.names import printable
-from gdm_dask.report.summary import plural
+from gdm_dask.report.summary import certificate, outcome, plural
+from gdm_dask.system.names import printable
 
 if TYPE_CHECKING:
-    from gdm_dask.machine_state import Iteration
+    from gdm_dask.cutting_plane.problem import Iteration
+    from gdm_dask.model import FittedModel
 
 #: Supports on the card.
 SHOWN = 10
@@ -17,33 +18,32 @@ _STYLE = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.45"
 _COLORS = ("#2b83ba", "#dd6b1d")
 
 
-def card(machine: Any) -> str:
-    """A fitted machine: what it found, its strongest supports, and its bounds."""
-    sizes = None if machine.groups_ is None else [len(group) for group in machine.groups_.values()]
-    found = f"{plural(len(machine.support_features_), 'support')} of {machine.n_features_in_:,} features"
+def card(model: FittedModel) -> str:
+    """The card of a fitted model: its strongest supports, its groups, and its bounds."""
+    sizes = None if model.groups_ is None else [len(group) for group in model.groups_.values()]
+    found = f"{plural(len(model.support_features_), 'support')} of {model.n_features_in_:,} features"
     if sizes is not None:
         found += f", {plural(sum(size > 1 for size in sizes), 'group')} with affiliated features"
-    state = "converged" if machine.converged_ else "not converged"
-    proved = f"{plural(machine.n_cuts_, 'cut')}, gap {machine.gap_:.2%} ({state}), redundancy rate "
-    proved += f"{machine.redundancy_rate_:.4f}, {machine.timings_['total']:.1f} s"
+    proved = f"{plural(model.n_cuts_, 'cut')}, gap {model.gap_:.2%} ({outcome(model)}), redundancy rate "
+    proved += f"{model.redundancy_rate_:.4f}, {model.timings_['total']:.1f} s. {certificate(model) or ''}"
     return (
         f'<div style="{_STYLE}"><strong>GroupDiscoveryMachine</strong>: {escape(found)}<br>{escape(proved)}'
-        f"{bounds_picture(machine.lower_bounds_.tolist(), machine.upper_bounds_.tolist())}{_table(machine, sizes)}"
-        "<small>machine.report('report.html') writes a page with all of it.</small></div>"
+        f"{bounds_picture(model.lower_bounds_.tolist(), model.upper_bounds_.tolist())}{_table(model, sizes)}"
+        "<small>report('report.html') writes a page with all of it.</small></div>"
     )
 
 
-def _table(machine: Any, sizes: list[int] | None) -> str:
+def _table(model: FittedModel, sizes: list[int] | None) -> str:
     rows = []
-    for k, (feature, weight) in enumerate(zip(machine.support_features_[:SHOWN], machine.weights_, strict=False)):
-        name = escape(printable(machine.name_of(feature), 60))
+    for k, (feature, weight) in enumerate(zip(model.support_features_[:SHOWN], model.weights_, strict=False)):
+        name = escape(printable(model.name_of(feature), 60))
         size = "" if sizes is None else f"{sizes[k]:,}"
         rows.append(
             f'<tr><td style="text-align:left"><bdi><code>{name}</code></bdi></td><td>{weight:+.3g}</td>'
-            f'<td style="text-align:left">{escape(str(machine.classes_[int(weight > 0)]))}</td><td>{size}</td></tr>'
+            f'<td style="text-align:left">{escape(str(model.classes_[int(weight > 0)]))}</td><td>{size}</td></tr>'
         )
     head = "<tr><th>support</th><th>weight</th><th>speaks for</th><th>members</th></tr>"
-    left = len(machine.support_features_) - len(rows)
+    left = len(model.support_features_) - len(rows)
     more = f"<p>and {left:,} more</p>" if left else ""
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{more}"
 
@@ -95,7 +95,7 @@ class FitProgress:
             self._display.update(page)
 
     def html(self, iteration: Iteration) -> str:
-        """What is shown after a cut."""
+        """The page after a cut."""
         return (
             f'<div style="{_STYLE}"><strong>cut {iteration.number}</strong>: {iteration.n_supports:,} supports, gap '
             f"{iteration.gap:.2%}, {sum(iteration.seconds.values()):.2f} s"

@@ -1,4 +1,4 @@
-"""Figures of a fitted machine on matplotlib axes, for papers and notebooks: ``pip install gdm_dask[plot]``.
+"""Figures of a fitted model on matplotlib axes, for papers and notebooks: ``pip install gdm_dask[plot]``.
 
 Each function draws on the axes that it is given, or on new ones, and returns them.
 """
@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from gdm_dask.analysis.metrics import Labelled
+from gdm_dask.analysis.stability import Stability
 from gdm_dask.errors import BadInput
-from gdm_dask.labelled import Labelled
-from gdm_dask.names import printable
-from gdm_dask.report.heat_map import clustered_order
+from gdm_dask.model import FittedModel
+from gdm_dask.report.groups import clustered_order
 from gdm_dask.report.images import check_shape, class_means
+from gdm_dask.report.summary import outcome
+from gdm_dask.system.names import printable
 
 #: Colours of the two classes, told apart by the colour-blind as well.
 CLASS_COLORS = ("#2b83ba", "#dd6b1d")
@@ -29,12 +32,12 @@ def _new_axes(width: float, height: float) -> Any:
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def _label(machine: Any, feature: int) -> str:
+def _label(model: FittedModel, feature: int) -> str:
     """Name of a feature, short, and safe from matplotlib's own markup."""
-    return printable(machine.name_of(feature), _LONGEST_NAME).replace("$", r"\$")
+    return printable(model.name_of(feature), _LONGEST_NAME).replace("$", r"\$")
 
 
-def convergence(machine: Any, ax: Any = None) -> Any:
+def convergence(machine: FittedModel, ax: Any = None) -> Any:
     """Lower and upper bound after each cut.
 
     Parameters
@@ -54,14 +57,13 @@ def convergence(machine: Any, ax: Any = None) -> Any:
     ax.plot(cuts, machine.lower_bounds_, color=CLASS_COLORS[0], marker=".", linestyle="--", label="lower bound")
     ax.set_xlabel("cut")
     ax.set_ylabel("optimum of (4)")
-    state = "converged" if machine.converged_ else "not converged"
-    ax.set_title(f"gap {machine.gap_:.2%}, {state}")
+    ax.set_title(f"gap {machine.gap_:.2%}, {outcome(machine)}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False)
     return ax
 
 
-def groups(machine: Any, ax: Any = None, n: int = 30) -> Any:
+def groups(machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
     """Weights of the strongest supports, by the class that they speak for, with the sizes of their groups.
 
     Parameters
@@ -97,8 +99,8 @@ def groups(machine: Any, ax: Any = None, n: int = 30) -> Any:
     return ax
 
 
-def redundancy(machine: Any, ax: Any = None) -> Any:
-    """Correlations among the supports, similar ones side by side: what little redundancy is left.
+def redundancy(machine: FittedModel, ax: Any = None) -> Any:
+    """Correlations among the supports, similar ones side by side: the redundancy that is left.
 
     Parameters
     ----------
@@ -110,7 +112,7 @@ def redundancy(machine: Any, ax: Any = None) -> Any:
     Axes
     """
     check_is_fitted(machine)
-    if not hasattr(machine, "profile_"):
+    if machine.profile_ is None:
         raise BadInput("the model file is of an older version and has no correlations: fit again")
     ax = _new_axes(5, 4.2) if ax is None else ax
     rho = machine.profile_.correlations.astype(np.float64)
@@ -125,7 +127,7 @@ def redundancy(machine: Any, ax: Any = None) -> Any:
     return ax
 
 
-def image_masks(machine: Any, shape: tuple[int, int], data: Any = None, axes: Any = None) -> Any:
+def image_masks(machine: FittedModel, shape: tuple[int, int], data: Any = None, axes: Any = None) -> Any:
     """Supports and affiliated features as white pixels over mean images of the classes (the paper's Figures 1 and 6).
 
     Parameters
@@ -169,19 +171,19 @@ def _image_axes(n_rows: int) -> Any:
     return figure.subplots(n_rows, 3, squeeze=False)
 
 
-def _affiliated(machine: Any) -> np.ndarray:
-    if machine.groups_ is None:
+def _affiliated(model: FittedModel) -> np.ndarray:
+    if model.groups_ is None:
         return np.zeros(0, np.int64)
-    return np.setdiff1d(np.concatenate(list(machine.groups_.values())), machine.support_features_)
+    return np.setdiff1d(np.concatenate(list(model.groups_.values())), model.support_features_)
 
 
-def stability(found: Any, machine: Any, ax: Any = None, n: int = 30) -> Any:
+def stability(found: Stability, machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
     """How often groups, and their supports themselves, were found on subsamples.
 
     Parameters
     ----------
     found : Stability
-        What `gdm_dask.stability_selection` returned.
+        The result of `gdm_dask.stability_selection`.
     machine : GroupDiscoveryMachine
     ax : matplotlib Axes, optional
     n : int

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import Cluster, small_store, undisturbed
+from helpers.clusters import Cluster, small_store, undisturbed
+from hypothesis import settings
 
 from gdm_dask import FeatureStore
 
 #: Files that take long. They begin first, so that those who run tests side by side end at about the same time.
 LONG = (
     "test_chaos.py", "test_memory_plan.py", "test_multihost.py", "test_interrupted.py", "test_engine.py",
-    "test_faults.py", "test_checkpoint.py", "test_submit.py", "test_memory.py", "test_history.py", "test_deploy.py",
-    "test_object_store.py", "test_security.py", "test_schedulers.py", "test_ingest_schedulers.py",
+    "test_deploy.py", "test_history.py", "test_faults.py", "test_checkpoint.py", "test_submit.py", "test_memory.py",
+    "test_elastic.py", "test_jit.py", "test_stability.py", "test_object_store.py", "test_security.py",
+    "test_schedulers.py", "test_ingest_schedulers.py", "test_same_bits.py", "test_pipeline.py", "test_pages.py",
 )  # fmt: skip
+
+# The same cases in every run, and no case too slow for a busy machine.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.load_profile("suite")
+
+#: Fixtures that start a cluster: who asks for one is marked.
+CLUSTERS = {"cluster", "lasting", "tls_cluster"}
+
+
+#: A file system in memory, and the free bytes that it must have: far more than the tests that run at once take.
+MEMORY, ENOUGH = Path("/dev/shm"), 6 << 30
+
+
+def pytest_configure() -> None:
+    """Put temporary files into memory where there is enough of it: on a slow disk the tests would wait for it most."""
+    if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not CLUSTERS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("cluster")
     order = {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.name, len(LONG)))
 
@@ -43,6 +68,14 @@ def store(tmp_path_factory) -> FeatureStore:
 def expected(request, store, tmp_path_factory) -> Path:
     """The run directory of a fit with the SETTINGS of the tests' file that nothing happens to."""
     return undisturbed(store, request.module.SETTINGS, tmp_path_factory.mktemp("expected"))
+
+
+@pytest.fixture(scope="module")
+def read_for_each_cut() -> Iterator[None]:
+    """As many reads as cuts, here and on workers that run `fault_preload`: faults may strike in any of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gdm_dask.cutting_plane.fit.CUTS_PER_READ", 1)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,14 @@ import typer
 from rich.table import Table
 
 from gdm_dask.cli import options as opt
-from gdm_dask.cli.main import app, out
-from gdm_dask.cli.markup import escape, plain
+from gdm_dask.cli.app import app
+from gdm_dask.cli.console import escape, out, plain
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Id that gdm submit printed.")]
 
 
 @app.command()
-@opt.takes(parameters=opt.machine_parameters, security=opt.security)
+@opt.takes(parameters=opt.fit_parameters, security=opt.security)
 def submit(
     store: opt.Store,
     scheduler: opt.Cluster,
@@ -31,11 +31,11 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends.")] = False,
     security: Any = None,
 ) -> None:
-    """Hand a fit to a cluster and print its id; it goes on when this machine leaves.
+    """Hand a fit to a cluster and print its id; it goes on when this computer leaves.
 
     gdm submit /shared/train.zarr --scheduler tcp://head:8786 --run /shared/runs/first -k 100
     """
-    from gdm_dask.submission import submit_fit, wait_for_job
+    from gdm_dask.pipeline.jobs import submit_fit, wait_for_job
 
     with opt.connected(scheduler, security) as client:
         job = submit_fit(client, opt.absolute(store), run and opt.absolute(run), parameters, resume, overwrite)
@@ -53,7 +53,7 @@ def status(
     security: Any = None,
 ) -> None:
     """Print the state of a job, or of all jobs that the cluster knows."""
-    from gdm_dask.submission import job_status, list_jobs
+    from gdm_dask.pipeline.jobs import job_status, list_jobs
 
     with opt.connected(scheduler, security) as client:
         states = [job_status(client, name) for name in ([job] if job else list_jobs(client))]
@@ -74,7 +74,7 @@ def logs(
     security: Any = None,
 ) -> None:
     """Print the log of a job."""
-    from gdm_dask.submission import job_log
+    from gdm_dask.pipeline.jobs import job_log
 
     with opt.connected(scheduler, security) as client:
         for stamp, line in job_log(client, job):
@@ -89,7 +89,7 @@ def cancel(
     security: Any = None,
 ) -> None:
     """Ask a job to stop after its present cut; its state stays in its run directory."""
-    from gdm_dask.submission import cancel_job
+    from gdm_dask.pipeline.jobs import cancel_job
 
     with opt.connected(scheduler, security) as client:
         cancel_job(client, job)
@@ -106,7 +106,7 @@ def fetch(
     security: Any = None,
 ) -> None:
     """Write the result of a finished job into a local folder."""
-    from gdm_dask.submission import RESULT_FILES, fetch_job
+    from gdm_dask.pipeline.jobs import RESULT_FILES, fetch_job
 
     with opt.connected(scheduler, security) as client:
         folder = fetch_job(client, job, to, overwrite)

@@ -20,7 +20,7 @@ class LogFormat(StrEnum):
 
 
 class JsonLines(logging.Formatter):
-    """Each record as a JSON object on a line: time, level, logger, message, and what else the record carries."""
+    """Each record as a JSON object on a line: time, level, logger, message, and the extra fields of the record."""
 
     _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

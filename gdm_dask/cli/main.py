@@ -1,92 +1,124 @@
-"""``gdm``: the same words as the Python interface; each command is one call."""
+"""``gdm``: runs a command. Whatever happens ends in one line and an exit code, never in a traceback.
+
+Signals come first: nothing is loaded before `run` but what handles them.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
-import warnings
-from pathlib import Path
+import time
+from contextlib import suppress
 from types import FrameType
-from typing import Annotated
+from typing import Any, NoReturn
 
-import typer
-from rich.console import Console
-
-import gdm_dask
-from gdm_dask.cli.logs import LogFormat, set_up_logging
-from gdm_dask.cli.markup import escape
-from gdm_dask.errors import BadInput, GdmError, exit_code_of
-
-app = typer.Typer(
-    name="gdm",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Find support features and their groups among millions of columns (Group Discovery Machine).
-
-    A first job: [bold]gdm ingest train.svm train.zarr[/bold], [bold]gdm fit train.zarr --run first -k 100[/bold],
-    [bold]gdm groups first[/bold]. To see it work: [bold]gdm demo[/bold].""",
-)
-#: Commands as the help lists them: from the data to the report, then on clusters, then what they can be tried with.
-ORDER = (
-    "ingest", "info", "verify", "fit", "evaluate", "predict", "groups", "report", "stability", "tune", "run", "history",
-    "submit", "status", "logs", "cancel", "fetch", "synth", "demo",
-)  # fmt: skip
-out = Console()
-err = Console(stderr=True)
-
-
-def _version(show: bool) -> None:
-    if show:
-        typer.echo(f"gdm {gdm_dask.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for debugging.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")] = False,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="text, or json: one object a line, for machines.")
-    ] = LogFormat.text,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
-    """Options that stand before the command."""
-    set_up_logging(verbose, quiet, log_format)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Seconds in which a signalled command puts its things in order. Then it just ends: whatever it leaves unfinished is
+#: made again, as after a loss of power.
+_GRACE = 4.0
+#: Seconds after which another signal is meant, and not an echo of the first by the program that started us.
+_ECHO = 1.0
+#: New objects before the garbage collector runs. A start makes modules and classes, which stay; with Python's own 700
+#: the collector looks through all of them again and again, for a sixth of a second.
+_COLLECTED_AFTER = 100_000
 
 
 class Ended(BaseException):
-    """Ctrl-C or SIGTERM: the command ends, and what is unfinished is left in a state to go on from."""
+    """Ctrl-C or SIGTERM: the command ends, and unfinished work can be resumed."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise Ended(number)
+class _Ending:
+    """Ends the command at the first signal: raises `Ended`, and sees to it that this has an effect."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._hook = sys.unraisablehook
+
+    def begin(self) -> None:
+        """Handle signals."""
+        for number in _SIGNALS:
+            signal.signal(number, self._end)
+        sys.unraisablehook = self._unraisable
+
+    def finish(self, code: int) -> None:
+        """Let Python exit: a signal changes nothing any more, but that the exit must not take long."""
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: self._alarm(_GRACE, lambda *_: os._exit(code)))
+        sys.unraisablehook = self._hook
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+            self._alarm(_GRACE, lambda *_: self._end_now(number))
+            raise Ended(number)
+        if time.monotonic() - self._began > _ECHO:
+            self._end_now(number)
+
+    def _unraisable(self, lost: Any) -> None:
+        """Send the signal again where `Ended` was raised in a destructor or a callback, which Python ignores."""
+        if isinstance(lost.exc_value, Ended):
+            number, self._began = lost.exc_value.signal, None
+            self._alarm(0.01, lambda *_: signal.raise_signal(number))  # when that destructor has been left
+        else:
+            self._hook(lost)
+
+    @staticmethod
+    def _alarm(seconds: float, handler: Any) -> None:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    @staticmethod
+    def _end_now(number: int) -> NoReturn:
+        with suppress(OSError):
+            os.write(2, f"{_farewell(number)}\n".encode())
+        os._exit(128 + number)
 
 
 def run() -> None:
-    """Run the command line: errors that the user can act on become one line and an exit code, never a traceback."""
+    """Run the command line."""
+    ending = _Ending()
+    ending.begin()
+    try:
+        try:
+            _run()
+        except SystemExit as end:
+            ending.finish(int(end.code or 0))
+            raise
+    except Ended as end:
+        with suppress(OSError):
+            print(_farewell(end.signal), file=sys.stderr, flush=True)
+        sys.exit(128 + end.signal)
+
+
+def _farewell(number: int) -> str:
+    name = signal.Signals(number).name
+    return f"ended by {name}: the same command goes on where it stopped (gdm fit with --resume)"
+
+
+def _run() -> None:
+    """Run the command line: errors that the user can act on become one line and an exit code."""
+    import gc
+    import logging
+    import warnings
+
+    gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
     from gdm_dask.cli import (  # noqa: F401 (they register their commands)
         cluster_commands,
-        demo_command,
         model_commands,
         pipeline_commands,
-        report_commands,
         store_commands,
-        synth_command,
+        trial_commands,
+        warm_commands,
     )
+    from gdm_dask.cli.app import ORDER, app
+    from gdm_dask.cli.console import err, escape
+    from gdm_dask.errors import GdmError, exit_code_of
 
     app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__))  # type: ignore[union-attr]
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
     # a line of the log, without the place in our code that it comes from
     warnings.showwarning = lambda message, *_, **__: logging.getLogger(__name__).warning("%s", message)
     try:
@@ -97,13 +129,6 @@ def run() -> None:
     except GdmError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
-    except Ended as end:
-        err.print(
-            f"ended by {end.signal.name}: the same command goes on where it stopped (gdm fit with --resume)",
-            highlight=False,
-            soft_wrap=True,
-        )
-        sys.exit(128 + end.signal)
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         _drop_output()
         sys.exit(0)
@@ -119,12 +144,5 @@ def run() -> None:
 
 
 def _drop_output() -> None:
-    """Let what could not be written go nowhere."""
+    """Discard the output that could not be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def existing(path: str) -> str:
-    """A path or URL as given; a missing local one is refused by name."""
-    if "://" not in path and not Path(path).exists():
-        raise BadInput(f"{path}: there is no such file or folder")
-    return path

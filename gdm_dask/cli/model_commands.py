@@ -1,4 +1,4 @@
-"""Commands that fit machines and use them: fit, predict, evaluate, groups."""
+"""Commands that fit models and use them: fit, predict, evaluate, groups, report, stability."""
 
 from __future__ import annotations
 
@@ -14,18 +14,26 @@ from rich.table import Table
 
 import gdm_dask
 from gdm_dask.cli import options as opt
-from gdm_dask.cli.live import live_cuts
-from gdm_dask.cli.main import app, out
-from gdm_dask.cli.markup import escape, plain
+from gdm_dask.cli.app import app
+from gdm_dask.cli.console import escape, live_cuts, out, plain, show
 from gdm_dask.errors import BadInput
+from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
+    from gdm_dask.analysis.stability import Stability
+    from gdm_dask.cutting_plane.problem import Iteration
     from gdm_dask.estimator import GroupDiscoveryMachine
-    from gdm_dask.machine_state import Iteration
 
 logger = logging.getLogger(__name__)
 
 RUN = typer.Argument(metavar="RUN", help="Folder of a finished fit.")
+Test = Annotated[str | None, typer.Option(help="A store to measure accuracy and importance on.")]
+Train = Annotated[str | None, typer.Option(help="The training store: mean images, and a model on all members.")]
+ImageShape = Annotated[str | None, typer.Option(help="Rows x columns where features are pixels, such as 28x28.")]
+Other = Annotated[Path | None, typer.Option(help="Another run on the same features, to compare with.")]
+
+#: Result of `gdm stability` in the run directory.
+STABILITY_FILE = "stability.json"
 
 
 class TableFormat(StrEnum):
@@ -36,15 +44,8 @@ class TableFormat(StrEnum):
     json = "json"
 
 
-def show(facts: list[tuple[str, str]]) -> None:
-    """Print names and values below each other, a line for each however long: a log must not break paths."""
-    width = max(len(name) for name, _ in facts)
-    for name, value in facts:
-        out.print(f"[bold]{name:<{width}}[/]  {escape(value)}", highlight=False, soft_wrap=True)
-
-
 @app.command()
-@opt.takes(parameters=opt.machine_parameters, security=opt.security)
+@opt.takes(parameters=opt.fit_parameters, security=opt.security)
 def fit(
     store: opt.Store,
     run: Annotated[Path, typer.Option(help="Folder for the result.")],
@@ -59,16 +60,16 @@ def fit(
 
     gdm fit train.zarr --run runs/first --n-features-to-select 100
     """
-    from gdm_dask.run_directory import RunDirectory
-    from gdm_dask.selection import settings_for
+    from gdm_dask.inputs import settings_of
+    from gdm_dask.pipeline.run_directory import RunDirectory
 
     opened = gdm_dask.open_store(store)
     with opt.chosen_scheduler(scheduler, security) as chosen:
-        machine = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
-        enough = settings_for(machine, *opened.shape).n_supports
-        with live_cuts(opened.shape[0], enough, machine.tol, log_iteration) as on_cut:
-            machine = RunDirectory(run).fit(machine, opened, resume, overwrite, callback=on_cut)
-    summarise(machine, run)
+        estimator = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
+        enough = settings_of(estimator, *opened.shape).n_supports
+        with live_cuts(opened.shape[0], enough, estimator.tol, log_iteration) as on_cut:
+            model = RunDirectory(run).fit(estimator, opened, resume, overwrite, callback=on_cut)
+    summarise(model, run)
 
 
 def log_iteration(iteration: Iteration) -> None:
@@ -76,23 +77,25 @@ def log_iteration(iteration: Iteration) -> None:
     logger.info("%s", iteration)
 
 
-def summarise(machine: GroupDiscoveryMachine, run: Path) -> None:
-    """Print what a fit found."""
+def summarise(model: GroupDiscoveryMachine, run: Path) -> None:
+    """Print the result of a fit."""
+    from gdm_dask.report.summary import certificate, outcome
+
     groups = "not searched for"
-    if machine.groups_ is not None:
-        sizes = [len(members) for members in machine.groups_.values()]
+    if model.groups_ is not None:
+        sizes = [len(members) for members in model.groups_.values()]
         groups = f"{sum(size > 1 for size in sizes):,} with affiliated features, {sum(sizes):,} members in all"
-    parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in machine.timings_.items() if name != "total")
-    state = "converged" if machine.converged_ else f"stopped: {machine.stopped_}"
-    entered = machine.history_[-1].n_supports
+    parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in model.timings_.items() if name != "total")
+    entered, state, proved = model.history_[-1].n_supports, outcome(model), certificate(model)
     show(
         [
             ("run", str(run)),
-            ("supports", f"{len(machine.support_features_):,} of {machine.n_features_in_:,} features"),
+            ("supports", f"{len(model.support_features_):,} of {model.n_features_in_:,} features"),
             ("groups", groups),
-            ("redundancy", f"{machine.redundancy_rate_:.4f}"),
-            ("cuts", f"{machine.n_cuts_}, gap {machine.gap_:.3g} over the {entered:,} supports that entered ({state})"),
-            ("seconds", f"{machine.timings_['total']:.2f} ({parts})"),
+            ("redundancy", f"{model.redundancy_rate_:.4f}"),
+            ("cuts", f"{model.n_cuts_}, gap {model.gap_:.3g} over the {entered:,} supports that entered ({state})"),
+            *([] if proved is None else [("certificate", proved)]),
+            ("seconds", f"{model.timings_['total']:.2f} ({parts})"),
         ]
     )
 
@@ -107,9 +110,9 @@ def predict(
     scores: Annotated[bool, typer.Option("--scores", help="Print decision values beside the labels.")] = False,
 ) -> None:
     """Print the predicted label of every sample of a store, one per line."""
-    machine = gdm_dask.GroupDiscoveryMachine.load(run)
-    decision = machine.decision_function(gdm_dask.open_store(store))
-    labels = machine.classes_[(decision > 0).astype(int)]
+    model = gdm_dask.GroupDiscoveryMachine.load(run)
+    decision = model.decision_function(gdm_dask.open_store(store))
+    labels = model.classes_[(decision > 0).astype(int)]
     values = decision.tolist()
     lines = [f"{label}\t{value!r}" if scores else str(label) for label, value in zip(labels, values, strict=True)]
     text = "\n".join(lines) + "\n"
@@ -125,10 +128,10 @@ def evaluate(
     store: opt.Store,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Print accuracy, balanced accuracy, AUC, redundancy rate and sizes of a fitted machine on a store."""
-    from gdm_dask.evaluation import evaluate as evaluate_machine
+    """Print accuracy, balanced accuracy, AUC, redundancy rate and sizes of a fitted model on a store."""
+    from gdm_dask.analysis.metrics import evaluate as evaluate_model
 
-    facts = evaluate_machine(gdm_dask.GroupDiscoveryMachine.load(run), gdm_dask.open_store(store))
+    facts = evaluate_model(gdm_dask.GroupDiscoveryMachine.load(run), gdm_dask.open_store(store))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -151,19 +154,19 @@ def groups(
 
     TSV has a line for each pair: support, its name, feature, its name, correlation, owner.
     """
-    machine = gdm_dask.GroupDiscoveryMachine.load(run)
-    if machine.affiliations_ is None or machine.groups_ is None:
-        raise BadInput(f"{run}: the groups were not searched for. Fit again with --groups.")
-    name = machine.name_of
+    model = gdm_dask.GroupDiscoveryMachine.load(run)
+    if model.affiliations_ is None or model.groups_ is None:
+        raise BadInput(f"{run}: the fit has no groups. Fit again with --groups.")
+    name = model.name_of
     if form is TableFormat.table:
-        _print_groups(machine, members)
+        _print_groups(model, members)
         return
     rows = [
         {
             "support": int(support), "support_name": name(support), "feature": int(feature),
             "feature_name": name(feature), "correlation": float(rho), "owner": bool(owner),
         }
-        for support, feature, rho, owner in machine.affiliations_.itertuples(index=False)
+        for support, feature, rho, owner in model.affiliations_.itertuples(index=False)
     ]  # fmt: skip
     if form is TableFormat.json:
         typer.echo(json.dumps(rows, indent=1))
@@ -177,19 +180,132 @@ def _cell(value: Any) -> str:
     return plain(str(value).replace("\\", "\\\\").replace("\n", "\\n"))
 
 
-def _print_groups(machine: GroupDiscoveryMachine, members: int) -> None:
-    assert machine.affiliations_ is not None
-    assert machine.groups_ is not None
+def _print_groups(model: GroupDiscoveryMachine, members: int) -> None:
+    assert model.affiliations_ is not None
+    assert model.groups_ is not None
     table = Table("support", "weight", "members", "affiliated features (correlation)", box=None, pad_edge=False)
-    by_support = dict(list(machine.affiliations_.groupby("support")))
-    for support, weight in zip(machine.support_features_, machine.weights_, strict=True):
+    by_support = dict(list(model.affiliations_.groupby("support")))
+    for support, weight in zip(model.support_features_, model.weights_, strict=True):
         pairs = by_support[support]
         others = pairs[pairs["feature"] != support]
         order = (-others["correlation"].abs()).argsort(kind="stable")
         shown = others.iloc[order[: members or None]]
         text = ", ".join(
-            f"{machine.name_of(f)} ({rho:+.2f})" for f, rho in zip(shown["feature"], shown["correlation"], strict=True)
+            f"{model.name_of(f)} ({rho:+.2f})" for f, rho in zip(shown["feature"], shown["correlation"], strict=True)
         )
         more = f", and {len(others) - len(shown):,} more" if len(others) > len(shown) else ""
-        table.add_row(escape(machine.name_of(support)), f"{weight:+.4g}", f"{len(pairs):,}", escape(text + more))
+        table.add_row(escape(model.name_of(support)), f"{weight:+.4g}", f"{len(pairs):,}", escape(text + more))
     out.print(table)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, RUN],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .html, .md or .json.")],
+    store: Train = None,
+    test: Test = None,
+    image_shape: ImageShape = None,
+    compare: Other = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Permutations for the importance of groups.")] = 5,
+) -> None:
+    """Write a page about a fitted model: one file that opens from disk and fetches nothing.
+
+    gdm report runs/first -o report.html
+
+    gdm report runs/first -o report.html --store train.zarr --test test.zarr --image-shape 28x28
+
+    gdm report runs/second -o report.html --compare runs/first
+    """
+    from gdm_dask.report.images import parse_shape
+
+    model = gdm_dask.GroupDiscoveryMachine.load(run)
+    text = model.report(
+        output,
+        title=title or f"{run.resolve().name}: supports and their groups",
+        run=run_facts(run),
+        store=None if store is None else gdm_dask.open_store(store),
+        test=None if test is None else gdm_dask.open_store(test),
+        image_shape=None if image_shape is None else parse_shape(image_shape),
+        compare=None if compare is None else gdm_dask.GroupDiscoveryMachine.load(compare),
+        compare_name=str(compare),
+        stability=_saved_stability(run, model),
+        n_repeats=repeats,
+    )
+    out.print(f"{escape(str(output))}: {format_bytes(len(text.encode()))}", highlight=False, soft_wrap=True)
+
+
+def run_facts(run: Path) -> dict[str, Any]:
+    """Store and fingerprint of a fit, where its run directory has them."""
+    try:
+        document = json.loads((run / "run.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {key: document[key] for key in ("store", "fingerprint") if key in document}
+
+
+def _saved_stability(run: Path, model: GroupDiscoveryMachine) -> Stability | None:
+    from gdm_dask.analysis.stability import Stability
+
+    path = run / STABILITY_FILE
+    if not path.exists():
+        return None
+    found = Stability.load(path)
+    if not found.is_about(model):
+        logger.warning("%s belongs to an earlier fit and is left out: run 'gdm stability' again", path)
+        return None
+    return found
+
+
+@app.command()
+@opt.takes(security=opt.security)
+def stability(
+    run: Annotated[Path, RUN],
+    store: opt.Store,
+    repeats: Annotated[int, typer.Option(min=2, help="Fits on subsamples.")] = 20,
+    fraction: Annotated[float, typer.Option(help="Part of the samples of each class in a subsample.")] = 0.5,
+    overlap: Annotated[float, typer.Option(help="Part of the smaller group that two equal groups share.")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Of the subsamples.")] = 0,
+    scheduler: opt.Scheduler = None,
+    workers: opt.Workers = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="Memory of all processes; by default the limit of the fit.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    security: Any = None,
+) -> None:
+    """Fit again on subsamples of the training store and tell how often each group is found.
+
+    The result is kept in the run directory, and gdm report shows it.
+    """
+    from gdm_dask.analysis.stability import stability_selection
+
+    model = gdm_dask.GroupDiscoveryMachine.load(run)
+    opened = gdm_dask.open_store(store)
+    fitted_on = run_facts(run).get("fingerprint")
+    if fitted_on not in (None, opened.fingerprint):
+        raise BadInput(f"{store}: the run was fitted on another store. Pass the training store.")
+    with opt.chosen_scheduler(scheduler, security) as chosen:
+        given = {"n_workers": workers, "memory_limit": memory_limit}
+        model.set_params(scheduler=chosen, **{name: value for name, value in given.items() if value is not None})
+        found = stability_selection(
+            model, opened, n_repeats=repeats, fraction=fraction, overlap=overlap, seed=seed, callback=_log_repeat
+        )
+    found.save(run / STABILITY_FILE)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=1))
+        return
+    often = sum(frequency >= 0.8 for frequency in found.group_frequency)
+    show(
+        [
+            ("fits", f"{found.n_repeats} on {found.fraction:.0%} of the samples"),
+            ("groups", f"Jaccard {found.group_jaccard:.3f}, Kuncheva {found.group_kuncheva:.3f}"),
+            ("single supports", f"Jaccard {found.support_jaccard:.3f}, Kuncheva {found.support_kuncheva:.3f}"),
+            ("found again", f"{often} of {len(found.group_frequency)} groups in at least 80 % of the fits"),
+            ("kept in", str(run / STABILITY_FILE)),
+        ]
+    )
+
+
+def _log_repeat(number: int, total: int) -> None:
+    logger.info("subsample %d of %d", number, total)

@@ -1,4 +1,4 @@
-"""Options that several commands share: the parameters of the machine, and how to reach a cluster."""
+"""Options that several commands share: the parameters of a fit, and the way to a cluster."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ CutSize = Annotated[str, typer.Option(help="Most features of a cut, or auto.")]
 MaxCuts = Annotated[int | None, typer.Option(help="Most cuts; 100, or no limit with -k.")]
 Tolerance = Annotated[float, typer.Option(help="Relative gap between the bounds at which to stop.")]
 Matching = Annotated[str, typer.Option(help="greedy or exact.")]
+Intercept = Annotated[bool, typer.Option(help="Fit an intercept; without it the paper's problem (3).")]
 Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
-MemoryLimit = Annotated[str | None, typer.Option(help="Memory of all processes; a quarter of the machine's.")]
+Certify = Annotated[bool, typer.Option("--certify", help="Prove how good the choice of N supports is: further reads.")]
+MemoryLimit = Annotated[
+    str | None, typer.Option(help="Memory of all processes; a quarter of this computer's by default.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an unfinished fit in the folder.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the contents of the folder.")]
 
 Scheduler = Annotated[
     str | None,
     typer.Option(
-        help="synchronous, threads, processes, local (a cluster on this machine), the address of a Dask scheduler "
+        help="synchronous, threads, processes, local (a cluster on this computer), the address of a Dask scheduler "
         "(tcp://, tls://) or its scheduler file.",
         envvar="GDM_SCHEDULER",
     ),
@@ -86,7 +90,7 @@ def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Calla
     return decorate
 
 
-def machine_parameters(
+def fit_parameters(
     n_features_to_select: Supports = None,
     tau: Tau = 0.25,
     C: TradeOff = 50.0,
@@ -94,12 +98,14 @@ def machine_parameters(
     max_cuts: MaxCuts = None,
     tol: Tolerance = 1e-3,
     matching: Matching = "greedy",
+    fit_intercept: Intercept = True,
     groups: Groups = True,
+    certify: Certify = False,
     memory_limit: MemoryLimit = None,
 ) -> dict[str, Any]:
     """Parameters of `GroupDiscoveryMachine` from the options of a command."""
     if cut_size != "auto" and not cut_size.isdigit():
-        raise BadInput(f"cut_size is 'auto' or a whole number from 1 on, not {cut_size!r}")
+        raise BadInput(f"cut_size must be 'auto' or an integer >= 1, got {cut_size!r}")
     return {
         "n_features_to_select": n_features_to_select,
         "tau": tau,
@@ -108,13 +114,15 @@ def machine_parameters(
         "max_cuts": max_cuts,
         "tol": tol,
         "matching": matching,
+        "fit_intercept": fit_intercept,
         "groups": groups,
+        "certify": certify,
         "memory_limit": memory_limit,
     }
 
 
 def absolute(path: str) -> str:
-    """A local path as every process of this machine, or of one with the same mounts, finds it; URLs as they are."""
+    """A local path made absolute, for other processes and for computers with the same mounts; URLs as they are."""
     return path if "://" in path else os.path.abspath(path)
 
 
@@ -125,7 +133,7 @@ def security(tls_ca: TlsCa = None, tls_cert: TlsCert = None, tls_key: TlsKey = N
     from distributed.security import Security
 
     if tls_ca is None or tls_cert is None or tls_key is None:
-        raise BadInput("--tls-ca, --tls-cert and --tls-key go together")
+        raise BadInput("--tls-ca, --tls-cert and --tls-key must be given together")
     return Security(tls_ca_file=tls_ca, tls_client_cert=tls_cert, tls_client_key=tls_key, require_encryption=True)
 
 
@@ -143,7 +151,7 @@ def connected(scheduler: str, security: Any) -> Iterator[Any]:
 
 @contextmanager
 def chosen_scheduler(scheduler: str | None, security: Any) -> Iterator[Any]:
-    """What to hand to the machine: a client where certificates are needed, the name otherwise."""
+    """The `scheduler` of an estimator: a client where certificates are needed, the name otherwise."""
     if security is None:
         yield scheduler
         return

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import gdm_dask
 from gdm_dask.cli import options as opt
-from gdm_dask.cli.main import app
-from gdm_dask.cli.model_commands import show
+from gdm_dask.cli.app import app
+from gdm_dask.cli.console import show
 
 if TYPE_CHECKING:
     from gdm_dask.pipeline.history import Record
 
 logger = logging.getLogger(__name__)
 
-#: What `gdm history` prints.
+#: Columns of `gdm history`.
 COLUMNS = (
     "started", "seconds", "status", "exit", "accuracy", "redundancy", "supports", "gained", "lost", "drift", "ran",
 )  # fmt: skip
@@ -38,10 +39,10 @@ def run(
         str | None,
         typer.Option("--from", metavar="STAGE", help="Run this stage and all later ones, up to date or not."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and do nothing.")] = False,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for another run of this pipeline.")] = 0.0,
 ) -> None:
-    """Run a pipeline: acquire, ingest, fit, evaluate, report; what is up to date is left alone.
+    """Run a pipeline: acquire, ingest, fit, evaluate, report; steps that are up to date are skipped.
 
     Ends with 0 (done), 2 (bad input), 3 (engine), 4 (another run holds the lock), 130 or 143 (interrupted).
 
@@ -93,7 +94,7 @@ def history(
     last: Annotated[int, typer.Option(min=0, help="How many runs; 0 for all.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Print the runs of a pipeline: when, how long, how it ended, and what changed since the run before."""
+    """Print the runs of a pipeline: when, how long, how it ended, and the changes since the run before."""
     from gdm_dask.pipeline import load_pipeline
     from gdm_dask.pipeline.history import History
 
@@ -144,7 +145,7 @@ def tune(
 
     gdm tune train.zarr -k 50 --tau 0.25 --tau 0.5 --C 10 --C 50 -o tuning.json
     """
-    from gdm_dask.tuning import tune as tune_store
+    from gdm_dask.analysis.cross_validation import tune as tune_store
 
     given = {"tau": tau, "C": C, "cut_size": cut_size}
     grid: dict[str, Any] = {name: values for name, values in given.items() if values}
@@ -154,5 +155,5 @@ def tune(
             "n_features_to_select": n_features_to_select, "scheduler": chosen, "n_workers": workers,
             "memory_limit": memory_limit,
         }  # fmt: skip
-        best = tune_store(store, parameters, grid, output)
+        best = tune_store(store, gdm_dask.GroupDiscoveryMachine(**parameters), grid, output)
     show([(name, str(value)) for name, value in best.items()])

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from gdm_dask.cli import options as opt
-from gdm_dask.cli.main import app, existing, out
-from gdm_dask.cli.markup import escape
+from gdm_dask.cli.app import app
+from gdm_dask.cli.console import escape, out
 from gdm_dask.errors import BadInput
-from gdm_dask.resources import format_bytes
+from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
-    from gdm_dask.documents import Corpus
+    from gdm_dask.ingestion.sources.documents.corpus import Corpus
     from gdm_dask.store import FeatureStore
 
 # The options of `gdm ingest`, in the order of its help.
@@ -35,12 +36,14 @@ OnError = Annotated[str, typer.Option(help="raise: end at a malformed line; skip
 DType = Annotated[str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")]
 Codec = Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) or none.")]
 BlockSize = Annotated[str, typer.Option(help="Decoded size of a block, the unit of parallel work.")]
-MemoryLimit = Annotated[str | None, typer.Option(help="Peak memory of all processes; a quarter of the machine's.")]
+MemoryLimit = Annotated[
+    str | None, typer.Option(help="Peak memory of all processes; a quarter of this computer's by default.")
+]
 Scheduler = Annotated[str, typer.Option(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core, threads two more.")]
 Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; beside the store.")]
 RunSize = Annotated[str | None, typer.Option(help="Bytes of source sorted at a time.", hidden=True)]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")]
 
 _DOCUMENTS = "Raw documents"
 Text = Annotated[
@@ -116,11 +119,11 @@ def ingest(
       gdm ingest --text mails/ mails.zarr --strip-headers --ngrams 4 --min-df 2
     """
     if len(paths) < 2:
-        raise BadInput("give the source and the store to make: gdm ingest SOURCE... STORE")
+        raise BadInput("gdm ingest needs a source and the name of the new store: gdm ingest SOURCE... STORE")
     from gdm_dask.ingestion import run_ingest
 
     *sources, store = paths
-    source: Any = [existing(path) for path in sources]
+    source: Any = [_existing(path) for path in sources]
     names = None
     if text:
         _check_free(store, overwrite)
@@ -135,28 +138,35 @@ def ingest(
     features, samples = done.store.shape
     out.print(
         f"{escape(store)}: {features:,} features x {samples:,} samples, {done.store.nnz:,} nonzeros, "
-        f"{done.store.n_blocks:,} blocks",
+        f"{done.store.n_blocks:,} blocks" + (f" (compiling took {done.compiling:.1f} s)" if done.compiling else ""),
         highlight=False,
         soft_wrap=True,
     )
 
 
+def _existing(path: str) -> str:
+    """A path or URL as given; a missing local one is refused by name."""
+    if "://" not in path and not Path(path).exists():
+        raise BadInput(f"{path}: there is no such file or folder")
+    return path
+
+
 def _check_free(store: str, overwrite: bool) -> None:
-    """Refuse what the ingest would refuse, before the vocabulary is counted."""
-    from gdm_dask.ingestion.workspace import Workspace
+    """Refuse an existing store before the vocabulary is counted, as the ingest would after."""
+    from gdm_dask.ingestion.staging import Staging
     from gdm_dask.store.folder import Folder
     from gdm_dask.store.layout import ROOT
 
     target = Folder(store)
-    if not overwrite and ROOT in target.names() and not Workspace(target).path.exists():
+    if not overwrite and ROOT in target.names() and not Staging(target).path.exists():
         raise BadInput(f"{store} exists: choose another name, or pass --overwrite to replace it")
 
 
 def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_headers: bool) -> Corpus:
-    from gdm_dask.documents import open_corpus
+    from gdm_dask.ingestion.sources.documents.corpus import open_corpus
 
     if len(sources) > 1:
-        raise BadInput(f"{sources[1]}: documents come from one place: a folder or a file")
+        raise BadInput(f"--text takes one folder or file of documents, got a second one: {sources[1]}")
     return open_corpus(sources[0], text_column, label_column, strip_headers)
 
 
@@ -164,22 +174,22 @@ def _documents(
     corpus: Corpus, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool
 ) -> tuple[Any, list[str] | None]:
     """A source of documents, and names of hashed features where they are wanted."""
-    from gdm_dask.ingestion.document_source import further_documents, training_documents
-    from gdm_dask.vocabulary import TextSettings
+    from gdm_dask.ingestion.sources.documents import further_documents, training_documents
+    from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings
 
     if like is not None:
         return further_documents(corpus, like), None
     analyzer, ngrams, min_df, unit_rows, hashed = given
     shortest, _, longest = ngrams.partition("-")
     if not shortest.isdigit() or not (longest or shortest).isdigit():
-        raise BadInput(f"--ngrams {ngrams}: write a length, or the shortest and longest as 1-2")
+        raise BadInput(f"--ngrams must be a length, such as 4, or two, such as 1-2, got {ngrams}")
     settings = TextSettings(analyzer, (int(shortest), int(longest or shortest)), min_df, unit_rows, hashed)
     source, options = training_documents(corpus, settings, named)
     return source, options.get("feature_names")
 
 
 def describe(store: FeatureStore) -> dict[str, Any]:
-    """What ``gdm info`` tells, as plain values."""
+    """Facts for ``gdm info``, as plain values."""
     features, samples = store.shape
     positive = int((store.labels > 0).sum())
     on_disk = store.size_on_disk()
@@ -209,7 +219,7 @@ def info(
     store: Annotated[str, STORE],
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Print what a store holds."""
+    """Print the contents of a store."""
     from gdm_dask.store import open_store
 
     facts = describe(open_store(store))
@@ -240,8 +250,8 @@ def info(
 @app.command()
 def verify(store: Annotated[str, STORE]) -> None:
     """Read all of a store and check it against the checksums that were written with it."""
-    from gdm_dask.progress import report
     from gdm_dask.store import open_store
+    from gdm_dask.system.progress import report
 
     opened = open_store(store)
     with report("verify", opened.nbytes) as progress:

@@ -3,105 +3,112 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gdm_dask.engine.local import LocalBackend
+import dask
+
 from gdm_dask.errors import BadInput
-from gdm_dask.resources import n_cores
+from gdm_dask.system.resources import n_cores
 
 if TYPE_CHECKING:
-    from gdm_dask.engine.cluster import ClusterBackend
+    from gdm_dask.engine.plan import Worker
 
 LOCAL_SCHEDULERS = ("synchronous", "threads", "processes")
 
+#: Dask's configuration, namespace ``gdm_dask``; ``DASK_GDM_DASK__STALL=60`` in the environment sets one.
+DEFAULTS = {
+    "wait-for-workers": 30,  # seconds to wait for a scheduler to answer, and for a first worker
+    "silence": 60,  # seconds without a heartbeat after which the tasks of a worker go to others
+    "stall": 3600,  # seconds without the end of any task after which tasks are sent again, once
+    "read-attempts": 3,  # how often a block is read before it is given up
+}
+dask.config.update_defaults({"gdm_dask": DEFAULTS})
 
-class Engine:
-    """Maps functions over items on a Dask scheduler, in the order of the items.
+#: Importable by name: it, its arguments and its result travel between processes.
+Task: TypeAlias = Callable[..., Any]
+
+
+class Engine(ABC):
+    """Runs functions on items on a Dask scheduler."""
+
+    name: str  # of the local scheduler, or "distributed"
+    description: str  # one line
+    n_workers: int  # tasks that run at the same time
+    shares_memory: bool  # whether they run in this process
+
+    @abstractmethod
+    def workers(self) -> list[Worker]:
+        """The processes that run tasks now."""
+
+    @abstractmethod
+    def map(
+        self,
+        function: Task,
+        items: Sequence[Any],
+        *args: Any,
+        at_once: int | None = None,
+        on_done: Task | None = None,
+    ) -> list[Any]:
+        """``[function(item, *args) for item in items]``, in parallel.
+
+        At most `at_once` tasks run at the same time; `on_done` gets each result in this process, as it comes.
+        """
+
+    def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any) -> Any:
+        """``merge([function(item, *args) for item in items], *args)``; the order of parts must not matter."""
+        return merge(self.map(function, items, *args), *args)
+
+    def leave_out(self, worker: Worker, why: str) -> None:
+        """Give no more tasks to a worker."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def close(self, wait: bool = True) -> None:
+        """End what was started for this engine."""
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        self.close(wait=kind is None)
+
+
+def open_engine(scheduler: Any = "threads", n_workers: int | None = None) -> Engine:
+    """An engine for a scheduler.
 
     Parameters
     ----------
     scheduler : str or distributed.Client
-        - ``"synchronous"``, ``"threads"``, or ``"processes"``, which are kept until `close`;
+        - ``"synchronous"``, ``"threads"`` or ``"processes"``;
         - ``"local"``, a distributed cluster on this machine;
         - the address of a running scheduler (``tcp://...``, ``tls://...``) or its scheduler file (``.json``);
         - a Client.
     n_workers : int, optional
         Workers of a local scheduler; one per core by default.
-
-    Attributes
-    ----------
-    name : str
-        The local scheduler's name, or ``"distributed"``.
-    n_workers : int
-        Tasks that run at the same time.
-    n_processes : int
-        Worker processes beside this one; 0 where tasks run in this process.
-    worker_memory : int or None
-        Memory that each worker process may use, where the cluster has set a limit.
-    description : str
-        One line about it.
     """
+    if n_workers is not None and n_workers < 1:
+        raise BadInput(f"`n_workers` must be at least 1, got {n_workers}")
+    n_workers = n_workers or n_cores()
+    if isinstance(scheduler, str) and scheduler in LOCAL_SCHEDULERS:
+        from gdm_dask.engine.local import LocalEngine
 
-    def __init__(self, scheduler: Any = "threads", n_workers: int | None = None) -> None:
-        if n_workers is not None and n_workers < 1:
-            raise BadInput(f"a scheduler needs at least one worker, not {n_workers}")
-        self._backend = _open_backend(scheduler, n_workers or n_cores())
-        self.name = self._backend.name
-        self.n_workers = self._backend.n_workers
-        self.n_processes = self._backend.n_processes
-        self.worker_memory = self._backend.worker_memory
-        self.description = self._backend.description
+        return LocalEngine(scheduler, n_workers)
+    from distributed import Client
 
-    @property
-    def shares_memory(self) -> bool:
-        """Whether tasks run in this process."""
-        return self.n_processes == 0
+    from gdm_dask.engine.cluster import ClusterEngine, connect
 
-    def map(
-        self,
-        function: Callable[..., Any],
-        items: Sequence[Any],
-        *common: Any,
-        places: Sequence[int] | None = None,
-        on_done: Callable[[Any], None] | None = None,
-    ) -> list[Any]:
-        """``[function(item, *common) for item in items]``, in parallel.
-
-        Tasks with the same place run on the same worker in map after map, as long as it lives, and so find what it
-        kept for them.
-
-        Parameters
-        ----------
-        function : callable
-            Importable by name; it, its arguments and its results travel between processes.
-        items : sequence
-            One task each.
-        *common
-            Arguments that every task gets.
-        places : sequence of int, optional
-            Where to run each item; wherever a worker is free by default.
-        on_done : callable, optional
-            Called in this process with each result as it comes.
-        """
-        return self._backend.map(function, items, common, places, on_done) if items else []
-
-    def tell_all(self, function: Callable[[Any], Any], argument: Any) -> None:
-        """Have every process that keeps things call a function on `argument`, without waiting for it."""
-        self._backend.tell_all(function, argument)
-
-    def close(self) -> None:
-        """End what was started for this engine."""
-        self._backend.close()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    if isinstance(scheduler, Client):
+        return ClusterEngine(scheduler, [])
+    if not isinstance(scheduler, str):
+        raise BadInput(f"`scheduler` must be a name, an address or a Client, got {type(scheduler).__name__}")
+    if scheduler != "local" and "://" not in scheduler and not scheduler.endswith(".json"):
+        raise BadInput(
+            f"unknown scheduler {scheduler!r}: choose {', '.join(LOCAL_SCHEDULERS)} or local, or give the address of a "
+            "running one (tcp://host:8786) or its scheduler file (.json)"
+        )
+    return connect(scheduler, n_workers)
 
 
 def active_client() -> Any:
@@ -120,22 +127,3 @@ def without_connection(scheduler: Any) -> Any:
     if scheduler is None or isinstance(scheduler, str):
         return scheduler
     return getattr(getattr(scheduler, "scheduler", None), "address", None)
-
-
-def _open_backend(scheduler: Any, n_workers: int) -> LocalBackend | ClusterBackend:
-    if isinstance(scheduler, str) and scheduler in LOCAL_SCHEDULERS:
-        return LocalBackend(scheduler, n_workers)
-    from distributed import Client
-
-    from gdm_dask.engine.cluster import ClusterBackend, connect
-
-    if isinstance(scheduler, Client):
-        return ClusterBackend(scheduler, [])
-    if not isinstance(scheduler, str):
-        raise BadInput(f"scheduler is a name, an address or a Client, not {type(scheduler).__name__}")
-    if scheduler != "local" and "://" not in scheduler and not scheduler.endswith(".json"):
-        raise BadInput(
-            f"unknown scheduler {scheduler!r}: choose {', '.join(LOCAL_SCHEDULERS)} or local, or give the address of a "
-            "running one (tcp://host:8786) or its scheduler file (.json)"
-        )
-    return connect(scheduler, n_workers)

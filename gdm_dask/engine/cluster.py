@@ -1,26 +1,72 @@
-"""Dask distributed: a cluster that is there already, or a local one.
+"""Dask distributed: a pass is one task for each part of the data, and tasks that merge.
 
-State lives on the driver, so nothing that a cluster loses is missed: a task that was lost is submitted again, and since
-every task gives the same answer wherever it runs, the result of a pass does not depend on what happened to it.
+Dask places the tasks, recomputes results that a worker takes with it, and uses workers that join; nothing is kept on
+workers. This module waits for workers, sends tasks again that will not end, and reports errors with their remedy.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Callable, Sequence
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
+import dask
 import distributed
+from dask.utils import funcname
+from distributed.client import FutureCancelledError
+from distributed.comm.core import connect as open_comm
+from distributed.scheduler import KilledWorker
+from distributed.utils import LoopRunner
 
-import gdm_dask
-from gdm_dask.engine.members import WAIT_FOR_WORKERS, Members
-from gdm_dask.engine.placement import Homes
-from gdm_dask.engine.rounds import Round, checked_calls
+from gdm_dask.engine import Engine, Task
+from gdm_dask.engine.plan import Worker
 from gdm_dask.errors import EngineError
+from gdm_dask.system import interrupts
+from gdm_dask.system.version import VERSION
+
+logger = logging.getLogger(__name__)
+Future: TypeAlias = "distributed.Future[Any]"
+Result = TypeVar("Result")
+
+#: What Dask raises where tasks, workers or the scheduler are gone.
+GONE = (KilledWorker, FutureCancelledError, asyncio.CancelledError, OSError, TimeoutError)
+#: Vectors go with the graph. The configuration is that of all threads: one at a time changes it.
+_LARGE_GRAPHS = {"distributed.admin.large-graph-warning-threshold": "100GB"}
+_quiet = threading.Lock()
+#: Seconds between two looks at the workers while no task ends, and between two questions to a scheduler that is away.
+TICK = 0.5
+PAUSE = 0.1
+#: Seconds in which workers get a copy of the arguments; who has none by then asks another one for it.
+SPREAD = 5.0
+#: How often in a row tasks may be lost before they are given up; once where none ends.
+MAX_LOSSES = 10
+#: Parts that one task merges.
+FAN_IN = 16
 
 
-class ClusterBackend:
+class Lost(Exception):
+    """Tasks will not come back: their keys, some workers or the scheduler are gone."""
+
+    def __init__(self, why: str, workers: Collection[str] = (), most: int = MAX_LOSSES) -> None:
+        super().__init__(why)
+        self.workers, self.most = workers, most
+
+
+def seconds(name: str) -> float:
+    """A time-out from Dask's configuration, such as ``gdm_dask.wait-for-workers``."""
+    return float(dask.config.get(f"gdm_dask.{name}"))
+
+
+class ClusterEngine(Engine):
     """Runs tasks on a Dask cluster.
 
     Parameters
@@ -31,79 +77,282 @@ class ClusterBackend:
     """
 
     name = "distributed"
+    shares_memory = False
 
     def __init__(self, client: distributed.Client, owned: list[Any]) -> None:
-        self._client = client
+        assert client.scheduler is not None
+        self.client = client
+        self.left_out: set[str] = set()
         self._owned = owned
-        self._homes = Homes()
-        self._members = Members(client)
+        self._address = str(client.scheduler.address)
         try:
-            workers = self._members.wait_for_some()
+            workers = self.workers()
         except BaseException:
             self.close()
             raise
-        self.n_processes = len(workers)
-        self.n_workers = sum(workers.values())
-        self.worker_memory = self._members.memory
-        self.description = f"cluster {self._members.address}, {self.n_processes} workers, {self.n_workers} threads"
+        self.n_workers = sum(worker.threads for worker in workers)
+        self.description = f"cluster {self._address}, {len(workers)} workers, {self.n_workers} threads"
         if client.dashboard_link:
             self.description += f", dashboard {client.dashboard_link}"
 
+    def workers(self) -> list[Worker]:
+        """The workers that run, less those that were left out; waits for a first one."""
+        patience = seconds("wait-for-workers")
+        deadline = time.monotonic() + patience
+        wanted: Future | None = None
+        while self.client.status not in ("closing", "closed") and time.monotonic() < deadline:
+            interrupts.check()
+            with suppress(*GONE, RuntimeError, AttributeError):  # a client that connects again has no scheduler
+                if workers := self._ask(patience):
+                    return workers
+                if wanted is None:
+                    logger.warning("cluster %s has no workers: waiting up to %g s for one", self._address, patience)
+                    wanted = self.client.submit(time.time, pure=False)  # an elastic cluster starts workers for tasks
+            time.sleep(PAUSE)
+        if wanted is None:
+            raise EngineError(
+                f"the connection to the scheduler at {self._address} is lost. Start it again, and go on with --resume "
+                "where a fit was begun."
+            )
+        raise EngineError(
+            f"the cluster at {self._address} has no workers that answer after {patience:g} s. Start some with 'dask "
+            f"worker {self._address}', and go on with --resume where a fit was begun. DASK_GDM_DASK__WAIT_FOR_WORKERS "
+            "sets the seconds to wait."
+        )
+
+    def _ask(self, patience: float) -> list[Worker]:
+        scheduler: Any = self.client.scheduler
+        identity = self.client.sync(scheduler.identity, n_workers=-1, callback_timeout=patience)
+        return [
+            Worker(name, int(facts["nthreads"]), int(facts["memory_limit"] or 0) or None, facts["last_seen"])
+            for name, facts in sorted(identity["workers"].items())
+            if facts["status"] == "running" and name not in self.left_out
+        ]
+
+    def leave_out(self, worker: Worker, why: str) -> None:
+        """Give no more tasks to a worker."""
+        logger.warning("worker %s %s: it is left out", worker.name, why)
+        self.left_out.add(worker.name)
+
     def map(
         self,
-        function: Callable[..., Any],
+        function: Task,
         items: Sequence[Any],
-        common: tuple,
-        places: Sequence[int] | None,
-        on_done: Callable[[Any], None] | None,
+        *args: Any,
+        at_once: int | None = None,
+        on_done: Task | None = None,
     ) -> list[Any]:
-        """Apply `function` to all items, at their places while the workers there live."""
-        self._members.refresh()
-        workers = self._members.healthy() or self._members.wait_for_some()
-        if places is not None:
-            self._homes.settle(max(places) + 1, workers)
+        """``[function(item, *args) for item in items]``, in parallel."""
         results: dict[int, Any] = {}
-        with self._client.as_current():
-            round_ = Round(self._client, self._members, self._homes, function, items, common, places)
-            for position, result in round_.results():
-                results[position] = result
-                if on_done is not None:
-                    on_done(result)
+
+        def attempt(tasks: _Tasks) -> None:
+            shared = tasks.begin(args)
+            waiting = [position for position in range(len(items)) if position not in results]
+            running: dict[Future | None, int] = {}
+            while waiting or running:
+                n_next = len(waiting) if at_once is None else at_once - len(running)
+                chosen, waiting = waiting[:n_next], waiting[n_next:]
+                futures = tasks.send(function, [items[position] for position in chosen], shared)
+                running.update(zip(futures, chosen, strict=True))
+                if (future := tasks.next_ended()) is not None:
+                    results[running[future]] = result = tasks.result(future)
+                    del running[future]
+                    if on_done is not None:
+                        on_done(result)
+
+        self._until_done(attempt)
         return [results[position] for position in range(len(items))]
 
-    def tell_all(self, function: Callable[[Any], Any], argument: Any) -> None:
-        """Call a function on every worker that is there, without waiting for it."""
-        if self._client.status != "running":
-            return
-        for worker in self._members.healthy():
-            told = self._client.submit(
-                checked_calls, gdm_dask.__version__, function, [argument], workers=[worker], pure=False
-            )
-            distributed.fire_and_forget(told)
+    def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any) -> Any:
+        """``merge([function(item, *args) for item in items], *args)``; parts are merged by tasks."""
 
-    def close(self) -> None:
+        def attempt(tasks: _Tasks) -> Any:
+            shared = tasks.begin(args)
+            parts = tasks.send(function, items, shared)
+            while len(parts) > 1:
+                some = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
+                parts = tasks.send(merge, some, shared)
+            while tasks.next_ended() is not parts[0]:
+                pass
+            return tasks.result(parts[0])
+
+        return self._until_done(attempt)
+
+    def _until_done(self, attempt: Callable[[_Tasks], Result]) -> Result:
+        """Make an attempt, and again where its tasks are lost."""
+        losses = 0
+        avoid: set[str] = set()
+        while True:
+            tasks = _Tasks(self, avoid)
+            try:
+                with interrupts.held_back(tasks.wake):
+                    try:
+                        return attempt(tasks)
+                    finally:
+                        tasks.cancel()
+            except Lost as loss:
+                losses += 1
+                if losses > loss.most:
+                    raise EngineError(
+                        f"tasks on the cluster at {self._address} were lost {losses} times in a row ({loss}). Look for "
+                        "workers that hang or are out of memory, and go on with --resume where a fit was begun."
+                    ) from loss
+                logger.warning("tasks were lost (%s): sending them again", loss)
+                avoid = avoid.union(loss.workers)
+                self.workers()  # an error where the scheduler or all workers are gone for good
+
+    def close(self, wait: bool = True) -> None:
         """Close what was opened for this engine."""
         for thing in self._owned:
             thing.close()
 
 
+class _Tasks:
+    """Tasks of one attempt, and the watch over them.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    avoid : set of str
+        Workers that are not to run them, unless there are no others.
+    """
+
+    def __init__(self, engine: ClusterEngine, avoid: set[str]) -> None:
+        self._engine, self._client = engine, engine.client
+        self._futures: list[Future] = []
+        self._ended: queue.SimpleQueue[Future | None] = queue.SimpleQueue()
+        self._since = time.monotonic()
+        self._beats: dict[str, float] = {}  # heartbeats of the workers at that time; none while tasks end
+        self._avoid = avoid
+        self._allowed: list[str] | None = None  # workers, where there are others
+
+    def begin(self, args: tuple[Any, ...]) -> Future:
+        """Send the arguments of all tasks: once, as the result of a task, which Dask makes again where it is lost."""
+        if self._avoid or self._engine.left_out:
+            names = [worker.name for worker in self._engine.workers()]
+            self._allowed = [name for name in names if name not in self._avoid] or names
+        (shared,) = self.send(_itself, [args])
+        while self.next_ended() is not shared:
+            pass
+        # Else Dask gives all tasks to the worker that has them, if these are few. The scheduler raises whatever it
+        # meets when a worker leaves meanwhile; tasks then fetch the arguments themselves.
+        with suppress(Exception):
+            self._client.replicate([shared], workers=self._allowed, callback_timeout=SPREAD)
+        return shared
+
+    def send(self, function: Task, items: Sequence[Any], shared: Future | tuple[()] = ()) -> list[Future]:
+        """One task for each item."""
+        if not items:
+            return []
+        call = partial(checked_call, VERSION, function)
+        options: dict[str, Any] = {"key": funcname(function), "pure": False, "workers": self._allowed}
+        with _losses(), _quiet, dask.config.set(_LARGE_GRAPHS):
+            futures: list[Future] = self._client.map(call, items, [shared] * len(items), **options)
+        for future in futures:
+            future.add_done_callback(self._ended.put)
+        self._futures += futures
+        return futures
+
+    def next_ended(self) -> Future | None:
+        """A task that has ended, or None after a while. `Lost` where none will end."""
+        with suppress(queue.Empty):
+            if (future := self._ended.get(timeout=TICK)) is not None:
+                self._beats = {}
+                return future
+        interrupts.check()
+        self._look()
+        return None
+
+    def _look(self) -> None:
+        """Look for workers that are silent, stuck or gone."""
+        beats = {worker.name: worker.beat for worker in self._engine.workers()}
+        if self._allowed is not None:
+            beats = {name: beat for name, beat in beats.items() if name in self._allowed}
+        if not beats:
+            raise Lost("no worker was left")
+        if not self._beats:
+            self._since, self._beats = time.monotonic(), beats
+        waited, silence, stall = time.monotonic() - self._since, seconds("silence"), seconds("stall")
+        silent = [name for name, beat in beats.items() if self._beats.get(name) == beat]
+        if waited > silence and silent:
+            logger.warning("worker %s has been silent for %g s: its tasks go to others", ", ".join(silent), silence)
+            raise Lost("workers are silent", silent)
+        if waited > stall:
+            with _losses():
+                busy = [name for name, keys in self._client.processing().items() if keys]
+            raise Lost(f"no task has ended for {stall:g} s", busy, most=1)
+
+    def result(self, future: Future) -> Any:
+        """The result of a task that has ended; its own errors come through."""
+        failed = future.status == "error"
+        try:
+            return future.result(timeout=seconds("silence"))
+        except (ModuleNotFoundError, RuntimeError) as error:
+            missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+            if not isinstance(missing, ModuleNotFoundError):
+                raise
+            raise EngineError(
+                f"the scheduler or a worker cannot run the task ({missing}). Install gdm_dask {VERSION} on all "
+                "machines of the cluster."
+            ) from error
+        except GONE as error:
+            if failed and not isinstance(error, KilledWorker):
+                raise  # by the task itself
+            raise Lost(type(error).__name__) from error
+
+    def wake(self) -> None:
+        """End a wait: a signal has arrived."""
+        self._ended.put(None)
+
+    def cancel(self) -> None:
+        """Cancel tasks that have not ended."""
+        left = [future for future in self._futures if not future.done()]
+        if left and self._client.status == "running":
+            with suppress(*GONE):
+                self._client.cancel(left, force=True)
+
+
+@contextmanager
+def _losses() -> Iterator[None]:
+    """Calls of the scheduler whose failure is a loss like any other."""
+    try:
+        yield
+    except GONE as error:
+        raise Lost(type(error).__name__) from error
+
+
+def checked_call(version: str, function: Task, item: Any, shared: tuple[Any, ...]) -> Any:
+    """Run a task after checking that this worker has the driver's version; workers may join at any time."""
+    if version != VERSION:
+        raise EngineError(
+            f"worker {distributed.get_worker().address} has gdm_dask {VERSION}, the driver has {version}. "
+            "Install the same version on both sides."
+        )
+    return function(item, *shared)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
 def open_client(scheduler: str, security: Any = None) -> distributed.Client:
     """A client of a running cluster, by the address of its scheduler or its scheduler file."""
-    options: dict[str, Any] = {"timeout": WAIT_FOR_WORKERS, "set_as_default": False}
-    if security is not None:
-        options["security"] = security
-    if scheduler.endswith(".json"):
-        if not Path(scheduler).exists():  # Dask would wait for it forever
-            raise EngineError(f"no Dask scheduler answers at {scheduler}: there is no such file")
-        options["scheduler_file"] = scheduler
-    else:
-        options["address"] = scheduler
+    patience = seconds("wait-for-workers")
+    security = security or distributed.Security()
+    options: dict[str, Any] = {"timeout": patience, "security": security, "set_as_default": False}
     try:
+        if scheduler.endswith(".json"):
+            options["scheduler_file"] = scheduler
+            address = json.loads(Path(scheduler).read_text())["address"]
+        else:
+            options["address"] = address = scheduler
+        # The client itself waits forever for the first word of a scheduler, or for a file.
+        LoopRunner().run_sync(_greet, address, patience, security, callback_timeout=patience)
         return distributed.Client(**options)
-    except (OSError, TimeoutError, RuntimeError, ValueError, TypeError) as error:
-        reason = str(error)
-    # The client that could not connect is closed as it is collected. Now, and not in the thread of a next one's loop,
-    # where both would wait for each other.
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        reason = str(error).rstrip(".")
+    # A client that could not connect closes itself when it is collected. Collect here: collecting on another loop's
+    # thread deadlocks.
     gc.collect()
     raise EngineError(
         f"no Dask scheduler answers at {scheduler}: {reason}. Start one with 'dask scheduler', and check the address "
@@ -111,13 +360,18 @@ def open_client(scheduler: str, security: Any = None) -> distributed.Client:
     )
 
 
-def connect(scheduler: str, n_workers: int) -> ClusterBackend:
-    """A backend for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
+async def _greet(address: str, patience: float, security: distributed.Security) -> None:
+    comm = await open_comm(address, timeout=patience, **security.get_connection_args("client"))
+    await comm.close()
+
+
+def connect(scheduler: str, n_workers: int) -> ClusterEngine:
+    """An engine for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
     if scheduler != "local":
         client = open_client(scheduler)
-        return ClusterBackend(client, [client])
+        return ClusterEngine(client, [client])
     cluster = distributed.LocalCluster(
         n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
     )
     client = distributed.Client(cluster, set_as_default=False)
-    return ClusterBackend(client, [client, cluster])
+    return ClusterEngine(client, [client, cluster])

@@ -14,31 +14,33 @@ import hashlib
 import json
 import logging
 import os
+import platform
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from typing import Any
 
-from gdm_dask.engine import Engine
-from gdm_dask.errors import BadInput, MemoryLimitTooLow
+from gdm_dask.engine import open_engine
+from gdm_dask.errors import BadInput, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion import plan
-from gdm_dask.ingestion.labels import encode, find_classes
 from gdm_dask.ingestion.merge import make_blocks
-from gdm_dask.ingestion.options import IngestOptions
-from gdm_dask.ingestion.partition import announce_scratch, make_runs, summarise
-from gdm_dask.ingestion.publish import publish
-from gdm_dask.ingestion.source import Source, make_source
-from gdm_dask.ingestion.workspace import Workspace
-from gdm_dask.resources import default_memory_limit, n_cores, parse_bytes
+from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
+from gdm_dask.ingestion.source import IngestOptions, SourceFacts, encode, find_classes
+from gdm_dask.ingestion.sources import open_source
+from gdm_dask.ingestion.staging import Staging
 from gdm_dask.store import layout
+from gdm_dask.store.arrays import write_array
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder
+from gdm_dask.system.progress import compile_seconds
+from gdm_dask.system.resources import default_memory_limit, n_cores, parse_bytes
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What an ingest did: the store, and how much of an earlier attempt it could keep."""
+    """The store that an ingest made, and how much of an earlier attempt it kept."""
 
     store: FeatureStore
     runs_written: int = 0
@@ -47,6 +49,7 @@ class IngestReport:
     blocks_kept: int = 0
     skipped_lines: int = 0
     unseen_nonzeros: int = 0
+    compiling: float = 0.0  #: Seconds that the kernels took to compile, in this process.
 
 
 def ingest(source: Any, path: str | os.PathLike[str], y: Any = None, **options: Any) -> FeatureStore:
@@ -102,20 +105,20 @@ def run_ingest(
     storage_options: dict[str, Any] | None = None,
     run_bytes: int | str | None = None,
 ) -> IngestReport:
-    """`ingest`, with a report of what was done.
+    """Ingest a source, and return a report. See `ingest`.
 
     Parameters
     ----------
     source, path, y
         As in `ingest`.
     n_features : int, optional
-        Size of the feature space; nonzeros of features beyond it are left out and counted.
+        Size of the feature space; nonzeros of features beyond it are ignored and counted.
     like : store or path, optional
         Take the feature space, feature names and classes of this store: for test sets.
     index_base : {1, 0}
         Whether the features of svmlight text are counted from 1 or from 0.
     on_error : {"raise", "skip"}
-        Whether a malformed line of text ends the ingest, or is left out and counted.
+        Whether a malformed line of text ends the ingest, or is skipped and counted.
     dtype : {"auto", "float32", "float64"}
         Type of stored values; "auto" is the narrowest that holds all of them exactly.
     codec : {"lz4", "zstd", "none"}
@@ -125,98 +128,134 @@ def run_ingest(
     block_bytes : int or str
         Decoded size of a block, such as ``"64MB"``.
     memory_limit : int or str, optional
-        Peak memory of all processes; a quarter of the machine's by default.
+        Peak memory of all processes; by default a quarter of the machine's memory.
     scheduler : str or Client
         See `gdm_dask.engine.Engine`. Workers on other machines need to see the source, the scratch and the store.
     n_workers : int, optional
-        Parallel tasks; by default one per core, and of threads two more, for some of them wait for the disk.
+        Parallel tasks; by default one per core, with threads two more, since some wait for the disk.
     scratch : path, optional
-        Folder for scratch files; beside the store by default.
+        Folder for scratch files; by default beside the store, for a URL in the user's cache folder.
     overwrite : bool
         Replace a store that is there.
     storage_options : dict, optional
         Passed to fsspec for a store on a URL.
     run_bytes : int or str, optional
-        Bytes of source that are sorted at a time; as many as the memory limit allows for, up to a good size, by
-        default. The store does not depend on it.
+        Bytes of source to sort at a time; by default as many as the memory limit allows, within reason. The store
+        does not depend on it.
     """
+    compiled = compile_seconds()
     if isinstance(like, (str, os.PathLike)):
         like = open_store(like, storage_options)
     if like is not None:
         if n_features not in (None, like.shape[0]):
-            raise BadInput(f"n_features={n_features}, but the store to be like has {like.shape[0]}: give one of them")
+            raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
     options = IngestOptions(n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes))
-    given = make_source(source, y, options)
-    _check_labels(given, like)
-    names = _feature_names(feature_names, given, like, n_features)
+    given = open_source(source, y, options)
+    facts = given.facts
+    _check_labels(facts, like)
+    names = _feature_names(feature_names, facts, like, n_features)
     limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)
-    workspace = Workspace(Folder(path, storage_options), scratch)
+    staging = Staging(Folder(path, storage_options), scratch)
     job = {
-        "source": given.description,
-        "identity": given.identity,
+        "source": facts.description,
+        "identity": facts.identity,
         "options": asdict(options),
         "names": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
         "like": None if like is None else like.fingerprint,
         "format_version": layout.FORMAT_VERSION,
     }
-    with workspace:
-        with Engine(scheduler, n_workers or _n_workers(scheduler, limit, given)) as engine:
+    with staging:
+        with open_engine(scheduler, n_workers or _n_workers(scheduler, limit, facts)) as engine:
             processes = not engine.shares_memory
-            most = plan.run_bytes(limit, engine.n_workers, processes, given.nbytes or 0, given.least_run_bytes)
+            most = plan.run_bytes(limit, engine.n_workers, processes, facts.nbytes or 0, facts.least_run_bytes)
             plan.check_block_size(limit, processes, options.block_bytes)
-            size = workspace.begin(job, most if run_bytes is None else min(most, parse_bytes(run_bytes)), overwrite)
+            size = staging.begin(job, most if run_bytes is None else min(most, parse_bytes(run_bytes)), overwrite)
             if size is None:
-                logger.info("%s was finished by an earlier attempt", workspace.target.url)
-                return IngestReport(FeatureStore(workspace.target))
-            announce_scratch(given, workspace)
-            runs, runs_kept = make_runs(given, workspace, engine, size, options)
-            parts = summarise(runs, given, options, None if like is None else like.classes)
-            entries, blocks_kept = make_blocks(parts, workspace, engine, options, names, limit)
-        store = publish(parts, entries, given, workspace, options)
+                logger.info("%s was finished by an earlier attempt", staging.target.url)
+                return IngestReport(FeatureStore(staging.target))
+            announce_scratch(facts, staging)
+            runs, runs_kept = make_runs(given, staging, engine, size, options)
+            parts = summarise(runs, facts, options, None if like is None else like.classes)
+            entries, blocks_kept = make_blocks(parts, staging, engine, options, names, limit)
+        store = _publish(parts, entries, facts, staging, options)
     if parts.skipped:
         logger.warning("%d malformed lines were skipped", parts.skipped)
     if parts.unseen:
-        logger.warning("%d nonzeros of features beyond the %d known were left out", parts.unseen, parts.n_features)
+        logger.warning("%d nonzeros of features beyond the %d known ones were ignored", parts.unseen, parts.n_features)
     return IngestReport(
-        store, len(runs) - runs_kept, runs_kept, len(entries) - blocks_kept, blocks_kept, parts.skipped, parts.unseen
-    )
+        store, len(runs) - runs_kept, runs_kept, len(entries) - blocks_kept, blocks_kept, parts.skipped, parts.unseen,
+        compile_seconds() - compiled,
+    )  # fmt: skip
 
 
-def _n_workers(scheduler: Any, limit: int, source: Source) -> int | None:
+def _publish(
+    parts: Partition, entries: list[layout.BlockEntry], facts: SourceFacts, staging: Staging, options: IngestOptions
+) -> FeatureStore:
+    """Finish the store and open it."""
+    if sum(entry.nnz for entry in entries) != parts.nnz or entries[-1].stop != parts.n_features:
+        raise GdmError("the blocks do not hold all nonzeros that were read. Please report this bug of gdm_dask.")
+    folder, codec = staging.store, options.codec
+    layout.write_group(folder, "blocks")
+    arrays = {"labels": write_array(folder, "labels", parts.labels, codec)}
+    if facts.sample_ids is not None:
+        ids = layout.write_text(folder, "sample_ids", facts.sample_ids, codec)
+        arrays |= {f"sample_ids/{key}": entry for key, entry in ids.items()}
+    if facts.vocabulary is not None:
+        arrays["vocabulary"] = write_array(folder, "vocabulary", facts.vocabulary.packed(), codec)
+    provenance = {
+        "source": facts.description,
+        "files": facts.identity.get("files", []),
+        "parameters": asdict(options),
+        "skipped_lines": parts.skipped,
+        "unseen_nonzeros": parts.unseen,
+        "versions": {name: version(name) for name in ("gdm_dask", "numpy", "numcodecs")}
+        | {"python": platform.python_version()},
+    }
+    manifest = layout.Manifest(
+        parts.kind, (parts.n_features, parts.n_samples), parts.nnz, parts.value_type, codec, parts.classes, entries,
+        arrays, provenance,
+    )  # fmt: skip
+    staging.mark_finished(manifest.fingerprint)
+    layout.write_manifest(folder, manifest)
+    staging.publish()
+    return FeatureStore(staging.target)
+
+
+def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:
     """Workers where their number is not given: two threads more than there are cores, if the memory suffices."""
     if scheduler != "threads":
         return None
     for more in (2, 1):
         with suppress(MemoryLimitTooLow):
-            plan.run_bytes(limit, n_cores() + more, False, source.nbytes or 0, source.least_run_bytes)
+            plan.run_bytes(limit, n_cores() + more, False, facts.nbytes or 0, facts.least_run_bytes)
             return n_cores() + more
     return None
 
 
-def _check_labels(source: Source, like: FeatureStore | None) -> None:
+def _check_labels(facts: SourceFacts, like: FeatureStore | None) -> None:
     """Refuse wrong labels before the work where they are known already."""
-    if source.labels is not None:
-        classes = find_classes(source.labels, source.where) if like is None else like.classes
-        encode(source.labels, classes, source.where)
+    if facts.labels is not None:
+        classes = find_classes(facts.labels, facts.where) if like is None else like.classes
+        encode(facts.labels, classes, facts.where)
 
 
 def _feature_names(
-    given: list[str] | None, source: Source, like: FeatureStore | None, n_features: int | None
+    given: list[str] | None, facts: SourceFacts, like: FeatureStore | None, n_features: int | None
 ) -> list[str] | None:
-    """Names of the stored features: those given, else the source's, else those of the store to be like."""
-    names = source.feature_names if given is None else [str(name) for name in given]
+    """Names of the stored features: as given, else from the source, else from `like`."""
+    names = facts.feature_names if given is None else [str(name) for name in given]
     known = None if like is None else like.feature_names
-    size = n_features or source.n_features
+    size = n_features or facts.n_features
     if names is None:
         return known
     if given is not None and size is not None and len(names) != size:
-        raise BadInput(f"{len(names)} feature names for {size} features")
+        raise BadInput(f"expected {size} feature names, one per feature, got {len(names)}")
     for number, (name, expected) in enumerate(zip(names, known or [], strict=False)):
         if name != expected:
             raise BadInput(
-                f"feature {number} is named {name!r}, but {expected!r} in the store to be like: bring the columns into "
-                "the same order first"
+                f"feature {number} is named {name!r}, but {expected!r} in the store given as `like`. Bring the columns "
+                "into the same order."
             )
     if known is not None or size is None:
         return known or names

@@ -1,35 +1,67 @@
-"""Second step of an ingest: cut the features into blocks; merge, compress, write and read back each of them."""
+"""Second step of an ingest: cut the features into blocks; merge, compress, write and read back each of them.
+
+The rows of all runs say how many nonzeros each feature has, so where blocks begin, and where each block lies in each
+run: its slices. A block is put together from these pieces of the runs, a group of runs at a time.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gdm_dask.engine import LOCAL_SCHEDULERS, Engine
-from gdm_dask.errors import DamagedStore
+from gdm_dask.engine import Engine
+from gdm_dask.errors import BadInput, DamagedStore
+from gdm_dask.features.block import Block
+from gdm_dask.features.moments import dense_moments, sparse_moments
+from gdm_dask.features.values import dtype_of
 from gdm_dask.ingestion import plan
-from gdm_dask.ingestion.assemble import assemble_dense, assemble_sparse
-from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.partition import Partition
-from gdm_dask.ingestion.runs import Run
-from gdm_dask.ingestion.slices import Slices, feature_counts, find_slices
-from gdm_dask.ingestion.workspace import Workspace, finished_block, save_block
-from gdm_dask.progress import report
+from gdm_dask.ingestion.runs import Run, add_counts, append_runs, find_bounds
+from gdm_dask.ingestion.sorting import rows_increase, sort_rows
+from gdm_dask.ingestion.source import IngestOptions
+from gdm_dask.ingestion.staging import Staging, finished_block, save_block
 from gdm_dask.store import layout
 from gdm_dask.store.folder import Folder
-from gdm_dask.values import dtype_of
+from gdm_dask.system.progress import report
+from gdm_dask.system.scratch import PAGE, whole_pages, work_space
 
 logger = logging.getLogger(__name__)
+
+#: Threads that read the rows of runs, each into memory of its own: most of the time they wait for the disk.
+READERS = 4
+#: Pieces are read to where this thread had other arrays when it made runs: that memory is at hand.
+_SPACES = {"rows": "parsed features", "samples": "samples", "values": "parsed samples"}
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Where a block lies in every run.
+
+    Attributes
+    ----------
+    rows, nonzeros : ndarray of shape (n_runs, 2), int64
+        Where its rows and its nonzeros begin and end in those of the run.
+    before : ndarray of shape (n_runs,), int64
+        The last feature of the run that comes before it: its first row counts from there.
+    """
+
+    rows: np.ndarray
+    nonzeros: np.ndarray
+    before: np.ndarray
 
 
 @dataclass(frozen=True)
 class BlockTask:
-    """A block to be made: its number, its features, and for a sparse one their counts and places in the runs."""
+    """A block to be made: its number, its features, and for a sparse one their counts and slices of the runs."""
 
     number: int
     start: int
@@ -42,7 +74,7 @@ class BlockTask:
 
 @dataclass(frozen=True)
 class MergeCommon:
-    """What all block tasks need, and no more: it travels with each of them."""
+    """Arguments that all block tasks share; they travel with each task, so they are small."""
 
     runs: list[Run]
     first_samples: list[int]
@@ -52,11 +84,11 @@ class MergeCommon:
     store: Folder
     entries: Path
     pieces_bytes: int
-    places: int | None
+    decimals: int | None
 
 
 def make_blocks(
-    parts: Partition, workspace: Workspace, engine: Engine, options: IngestOptions, names: list[str] | None,
+    parts: Partition, staging: Staging, engine: Engine, options: IngestOptions, names: list[str] | None,
     memory_limit: int,
 ) -> tuple[list[layout.BlockEntry], int]:  # fmt: skip
     """All blocks, in order, and how many of them an earlier attempt had made."""
@@ -66,10 +98,10 @@ def make_blocks(
         memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest
     )  # fmt: skip
     common = MergeCommon(
-        parts.runs, parts.first_samples, parts.n_samples, parts.value_type, options.codec, workspace.store,
-        workspace.entries,
+        parts.runs, parts.first_samples, parts.n_samples, parts.value_type, options.codec, staging.store,
+        staging.entries,
         plan.pieces_bytes(memory_limit, at_once, not engine.shares_memory, parts.n_features, largest),
-        parts.runs[0].decimal_places if len({run.decimal_places for run in parts.runs}) == 1 else None,
+        parts.runs[0].decimals if len({run.decimals for run in parts.runs}) == 1 else None,
     )  # fmt: skip
     task = partial(block_task, common=common)
     with report("merge", sum(task.nbytes for task in tasks)) as progress:
@@ -77,14 +109,9 @@ def make_blocks(
         def on_done(result: tuple[layout.BlockEntry, bool, int]) -> None:
             progress(result[2])
 
-        if at_once < engine.n_workers and engine.name in LOCAL_SCHEDULERS:
+        if at_once < engine.n_workers:
             logger.info("the memory limit allows for %d blocks at a time", at_once)
-            with Engine(engine.name, at_once) as fewer:
-                results = fewer.map(task, tasks, on_done=on_done)
-        else:
-            if at_once < engine.n_workers:
-                logger.warning("%d blocks at a time need more than the memory limit", engine.n_workers)
-            results = engine.map(task, tasks, on_done=on_done)
+        results = engine.map(task, tasks, at_once=at_once, on_done=on_done)
     kept = sum(kept for _, kept, _ in results)
     if kept:
         logger.info("%d finished blocks of an earlier attempt were kept", kept)
@@ -134,10 +161,201 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
     if task.counts is not None and task.slices is not None:
         block = assemble_sparse(
             common.runs, task.slices, common.first_samples, common.n_samples, task.start, task.counts,
-            common.value_type, common.pieces_bytes, common.places,
+            common.value_type, common.pieces_bytes, common.decimals,
         )  # fmt: skip
     else:
         block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)
     entry = layout.write_block(common.store, task.number, block, common.codec, task.names)
     save_block(common.entries, task.number, entry)
     return entry, False, task.nbytes
+
+
+def assemble_sparse(
+    runs: list[Run], slices: Slices, first_samples: list[int], n_samples: int, start: int, counts: np.ndarray,
+    value_type: str, most_bytes: int, decimals: int | None = None,
+) -> Block:  # fmt: skip
+    """Features `start` to ``start + len(counts)`` of all runs as a block.
+
+    Parameters
+    ----------
+    runs : list of Run
+        In the order of their samples.
+    slices : Slices
+        Where the block lies in them.
+    first_samples : list of int
+        Number of each run's first sample.
+    n_samples : int
+        Samples in all.
+    start : int
+        First feature of the block.
+    counts : ndarray of uint32
+        Nonzeros of each feature of the block.
+    value_type : str
+        Of the store.
+    most_bytes : int
+        Most bytes of the pieces held at a time, unless a single one takes more.
+    decimals : int or None
+        Decimals of the values, if all runs have as many.
+
+    Returns
+    -------
+    Block
+        Its indices and values are work space of this thread, good until its next call.
+    """
+    indptr = np.zeros(len(counts) + 1, np.uint32)
+    np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
+    # Of the work space that the making of runs has left, what the pieces of runs are not read into.
+    indices = work_space("keys 0", indptr[-1], np.uint32)
+    dtype = dtype_of(value_type) if decimals is None else np.dtype(np.int32)
+    values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype)
+    cursors = indptr[:-1].copy()
+    firsts = np.array(first_samples, np.uint32)
+    for group in groups(runs, slices, most_bytes):
+        part = read_pieces(runs, slices, group, value_type != "one", decimals is not None)
+        part_values = values[:0] if part.values is None else part.values
+        append_runs(
+            part.rows, part.samples, part_values, part.offsets, part.power, np.uint32(start), firsts[group], cursors,
+            indices, values,
+        )  # fmt: skip
+    if any(run.n_samples == 0 for run in runs) and not rows_increase(indptr, indices):  # loose entries, in any order
+        twice = sort_rows(indptr, indices, values)
+        if twice >= 0:
+            raise BadInput(
+                f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first"
+            )
+    stored = None if value_type == "one" else values
+    means, norms = sparse_moments(indptr, stored, n_samples, None if decimals is None else 10.0**decimals)
+    check_moments(means, norms, start)
+    return Block(start, start + len(counts), n_samples, stored, means, norms, indptr, indices, decimals=decimals)
+
+
+def assemble_dense(runs: list[Run], n_samples: int, start: int, stop: int, value_type: str) -> Block:
+    """Features `start` to `stop` of dense runs as a dense block."""
+    values = np.empty((stop - start, n_samples), dtype_of(value_type))
+    position = 0
+    for run in runs:
+        values[:, position : position + run.n_samples] = run.read("values", start, stop)
+        position += run.n_samples
+    means, norms = dense_moments(values)
+    check_moments(means, norms, start)
+    nonzeros = np.array([np.count_nonzero(row) for row in values], np.uint32)
+    return Block(start, stop, n_samples, values, means, norms, nonzeros=nonzeros)
+
+
+def check_moments(means: np.ndarray, norms: np.ndarray, start: int) -> None:
+    """Refuse a feature whose values are so large that its mean or norm is beyond float64."""
+    wrong = np.flatnonzero(~(np.isfinite(means) & np.isfinite(norms)))
+    if len(wrong):
+        raise BadInput(f"feature {start + wrong[0]} has values so large that its norm is infinite: scale them first")
+
+
+def feature_counts(runs: list[Run], n_features: int) -> np.ndarray:
+    """Nonzeros of each feature over all sparse runs, uint32 (a feature has fewer than 2**32 samples)."""
+    counts = np.zeros(n_features, np.uint32)
+    lock = threading.Lock()
+
+    def add(run: Run) -> None:
+        rows = _read_rows(run)
+        with lock:
+            add_counts(rows, counts)
+
+    with ThreadPoolExecutor(READERS) as readers:
+        list(readers.map(add, runs))
+    return counts
+
+
+def find_slices(runs: list[Run], bounds: list[int]) -> list[Slices]:
+    """Where the blocks with these bounds lie in the runs."""
+
+    def find(run: Run) -> np.ndarray:
+        found = np.empty((len(bounds), 3), np.int64)
+        find_bounds(_read_rows(run), np.array(bounds, np.uint64), found)
+        return found
+
+    with ThreadPoolExecutor(READERS) as readers:
+        rows, nonzeros, before = np.moveaxis(np.array(list(readers.map(find, runs))), 2, 0)
+    return [
+        Slices(rows[:, k : k + 2].copy(), nonzeros[:, k : k + 2].copy(), before[:, k].copy())
+        for k in range(len(bounds) - 1)
+    ]
+
+
+def _read_rows(run: Run) -> np.ndarray:
+    """A run's rows, in work space of this thread."""
+    return run.read("rows", room=lambda nbytes: work_space("run rows", nbytes, np.uint8))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of several runs that belong to a block, in work space of this thread: valid until its next read.
+
+    Attributes
+    ----------
+    rows, samples, values : ndarray, 1-D
+        The pieces of all runs, with gaps; values are None where all are 1.
+    offsets : ndarray of shape (n_runs, 5), uint64
+        Where those of each run begin: of its rows, and their end; of its samples, its values; and its feature before.
+    power : float or None
+        Of ten, that the values are to be divided by; None where they are taken as they are.
+    """
+
+    rows: np.ndarray
+    samples: np.ndarray
+    values: np.ndarray | None
+    offsets: np.ndarray
+    power: float | None
+
+
+def groups(runs: list[Run], slices: Slices, most_bytes: int) -> Iterator[list[int]]:
+    """Numbers of the runs that hold something of a block: in groups of the same types that fit into `most_bytes`."""
+    group: list[int] = []
+    size = 0
+    lengths = np.hstack([np.diff(slices.rows), np.diff(slices.nonzeros)])
+    for number in np.flatnonzero(lengths[:, 0]).tolist():
+        more = _slice_bytes(runs[number], *lengths[number].tolist())
+        if group and (size + more > most_bytes or _types(runs[number]) != _types(runs[group[0]])):
+            yield group
+            group, size = [], 0
+        group.append(number)
+        size += more
+    if group:
+        yield group
+
+
+def _types(run: Run) -> tuple[Any, ...]:
+    return run.decimals, *((name, run.arrays[name].dtype) for name in _SPACES if name in run.arrays)
+
+
+def _slice_bytes(run: Run, rows: int, nonzeros: int) -> int:
+    """Bytes of so many rows and nonzeros of a run in memory, with the pages in which the pieces begin and end."""
+    lengths = {"rows": 2 * rows, "samples": nonzeros, "values": nonzeros}
+    return sum(lengths[name] * run.array_type(name).itemsize + 2 * PAGE for name in lengths if name in run.arrays)
+
+
+def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: bool, as_whole: bool) -> Pieces:
+    """Read the pieces of a block from a group of runs; `as_whole` leaves decimals as whole numbers, undivided."""
+    offsets = np.zeros((len(group), 5), np.uint64)
+    rows, offsets[:, 0] = _read_piece(runs, group, "rows", slices.rows)
+    offsets[:, 1] = offsets[:, 0] + 2 * np.diff(slices.rows[group])[:, 0].astype(np.uint64)
+    samples, offsets[:, 2] = _read_piece(runs, group, "samples", slices.nonzeros)
+    first = runs[group[0]]
+    values = None
+    if with_values and "values" in first.arrays:
+        values, offsets[:, 3] = _read_piece(runs, group, "values", slices.nonzeros)
+    offsets[:, 4] = slices.before[group]
+    power = None if as_whole or first.decimals is None else 10.0**first.decimals
+    return Pieces(rows, samples, values, offsets, power)
+
+
+def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """A piece of an array of each run, one behind the other from a page on, and where each begins."""
+    dtype = runs[group[0]].array_type(name)
+    row_bytes = dtype.itemsize * (2 if name == "rows" else 1)
+    sizes = [whole_pages(int(stop - start) * row_bytes) + PAGE for start, stop in bounds[group]]
+    room = work_space(_SPACES[name], sum(sizes), np.uint8)
+    begins = []
+    for number, begin in zip(group, itertools.accumulate(sizes, initial=0), strict=False):
+        start, stop = bounds[number].tolist()
+        runs[number].read(name, start, stop, lambda nbytes, begin=begin: room[begin : begin + nbytes])  # type: ignore[misc]
+        begins.append((begin + start * row_bytes % PAGE) // dtype.itemsize)
+    return room.view(dtype), begins

@@ -7,26 +7,25 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gdm_dask.engine import Engine
+from gdm_dask.engine import Engine, open_engine
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.labels import encode, find_classes
-from gdm_dask.ingestion.options import MAX_COUNT, IngestOptions
+from gdm_dask.features.values import widest
 from gdm_dask.ingestion.runs import Run, finished_run, write_run
-from gdm_dask.ingestion.source import Job, Source
-from gdm_dask.ingestion.workspace import Workspace
-from gdm_dask.progress import report
-from gdm_dask.resources import format_bytes
-from gdm_dask.values import widest
+from gdm_dask.ingestion.source import MAX_COUNT, IngestOptions, Source, SourceFacts, SourcePart, encode, find_classes
+from gdm_dask.ingestion.staging import Staging
+from gdm_dask.system.progress import report
+from gdm_dask.system.resources import format_bytes
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """The runs of the whole source, and what they add up to.
+    """All runs of a source, with their totals.
 
     Attributes
     ----------
@@ -47,7 +46,7 @@ class Partition:
     n_features: int
     value_type: str
     labels: np.ndarray
-    classes: list
+    classes: list[Any]
 
     @property
     def nnz(self) -> int:
@@ -65,48 +64,50 @@ class Partition:
         return sum(run.unseen for run in self.runs)
 
 
-def announce_scratch(source: Source, workspace: Workspace) -> None:
+def announce_scratch(facts: SourceFacts, staging: Staging) -> None:
     """Say how much scratch space is needed before any is used."""
-    free = shutil.disk_usage(workspace.runs).free
-    if source.nbytes is None:
-        logger.info("scratch files in %s (%s free), removed at the end", workspace.runs, format_bytes(free))
+    free = shutil.disk_usage(staging.runs).free
+    if facts.nbytes is None:
+        logger.info("scratch files in %s (%s free), removed at the end", staging.runs, format_bytes(free))
         return
-    needed = source.scratch_factor * source.nbytes
+    needed = facts.scratch_factor * facts.nbytes
     logger.info(
         "scratch files: up to about %s in %s (%s free), removed at the end",
-        format_bytes(needed), workspace.runs, format_bytes(free),
+        format_bytes(needed), staging.runs, format_bytes(free),
     )  # fmt: skip
     if needed > free:
         logger.warning("the scratch files may not fit: choose a larger disk with --scratch")
 
 
 def make_runs(
-    source: Source, workspace: Workspace, engine: Engine, run_bytes: int, options: IngestOptions
+    source: Source, staging: Staging, engine: Engine, run_bytes: int, options: IngestOptions
 ) -> tuple[list[Run], int]:
     """All runs, in order, and how many of them an earlier attempt had made."""
-    jobs = list(enumerate(source.jobs(run_bytes)))
-    task = partial(partition_job, folder=workspace.runs, options=options)
-    with report("partition", source.nbytes) as progress:
+    parts = list(enumerate(source.parts(run_bytes)))
+    task = partial(partition_part, folder=staging.runs, options=options)
+    with report("partition", source.facts.nbytes) as progress:
 
         def on_done(result: tuple[list[Run], int, int]) -> None:
             progress(result[2])
 
-        if source.in_memory and not engine.shares_memory:
-            with Engine("threads") as local:
-                results = local.map(task, jobs, on_done=on_done)
+        if source.facts.in_memory and not engine.shares_memory:
+            with open_engine("threads") as local:
+                results = local.map(task, parts, on_done=on_done)
         else:
-            results = engine.map(task, jobs, on_done=on_done)
+            results = engine.map(task, parts, on_done=on_done)
     kept = sum(kept for _, kept, _ in results)
     if kept:
         logger.info("%d finished runs of an earlier attempt were kept", kept)
     return [run for runs, _, _ in results for run in runs], kept
 
 
-def partition_job(numbered: tuple[int, Job], folder: Path, options: IngestOptions) -> tuple[list[Run], int, int]:
-    """Read one job and leave its runs; those that are there already are kept. Returns (runs, kept, bytes read)."""
-    number, job = numbered
+def partition_part(
+    numbered: tuple[int, SourcePart], folder: Path, options: IngestOptions
+) -> tuple[list[Run], int, int]:
+    """Read one part and leave its runs; those that are there already are kept. Returns (runs, kept, bytes read)."""
+    number, part = numbered
     runs, kept = [], 0
-    for sequence, load in enumerate(job.slabs()):
+    for sequence, load in enumerate(part.slabs()):
         path = folder / f"{number:06d}-{sequence:06d}"
         run = finished_run(path)
         if run is not None:
@@ -117,35 +118,35 @@ def partition_job(numbered: tuple[int, Job], folder: Path, options: IngestOption
                 slab = slab.within(options.n_features)
             run = write_run(path, slab, options.value_limit)
         runs.append(run)
-    return runs, kept, job.nbytes
+    return runs, kept, part.nbytes
 
 
-def summarise(runs: list[Run], source: Source, options: IngestOptions, classes: list | None) -> Partition:
-    """What the runs add up to; the checks that need all of them."""
-    where = source.where
-    n_samples = source.n_samples if source.n_samples is not None else sum(run.n_samples for run in runs)
-    n_features = options.n_features or source.n_features or max((run.n_features for run in runs), default=0)
+def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, classes: list[Any] | None) -> Partition:
+    """Sum up the runs, and check them as a whole."""
+    where = facts.where
+    n_samples = facts.n_samples if facts.n_samples is not None else sum(run.n_samples for run in runs)
+    n_features = options.n_features or facts.n_features or max((run.n_features for run in runs), default=0)
     entries = sum(run.entries for run in runs)
-    if source.n_entries is not None and entries != source.n_entries:
+    if facts.n_entries is not None and entries != facts.n_entries:
         raise BadInput(
-            f"{where}: {entries:,} entries, but the file says it has {source.n_entries:,}. Fetch or write it again."
+            f"{where}: the file declares {facts.n_entries:,} entries, but has {entries:,}. Fetch or write it again."
         )
     if n_samples == 0:
-        raise BadInput(f"{where}: there are no samples in it")
+        raise BadInput(f"{where}: there are no samples")
     if n_features == 0:
-        raise BadInput(f"{where}: there are no features in it")
+        raise BadInput(f"{where}: there are no features")
     if n_samples > MAX_COUNT:
-        raise BadInput(f"{where}: {n_samples} samples are more than a store can hold ({MAX_COUNT})")
+        raise BadInput(f"{where}: a store can hold at most {MAX_COUNT} samples, got {n_samples}")
     first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])[:-1].tolist()
-    if source.labels is not None:
-        classes = find_classes(source.labels, where) if classes is None else classes
-        labels = encode(source.labels, classes, where)
+    if facts.labels is not None:
+        classes = find_classes(facts.labels, where) if classes is None else classes
+        labels = encode(facts.labels, classes, where)
     else:  # run by run: all of them at once, as they were written, would take eight times as much memory
         distinct = np.concatenate([np.unique(run.read("labels")) for run in runs])
         classes = find_classes(distinct, where) if classes is None else classes
         parts = zip(runs, first_samples, strict=True)
         labels = np.concatenate([encode(run.read("labels"), classes, where, first) for run, first in parts])
     return Partition(
-        source.kind, runs, first_samples, n_samples, n_features, widest([run.value_type for run in runs]), labels,
+        facts.kind, runs, first_samples, n_samples, n_features, widest([run.value_type for run in runs]), labels,
         classes,
     )  # fmt: skip

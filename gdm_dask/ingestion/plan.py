@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 
-from gdm_dask.compiled import compiled
 from gdm_dask.errors import BadInput, MemoryLimitTooLow
-from gdm_dask.resources import format_bytes
+from gdm_dask.system.jit import kernel
+from gdm_dask.system.resources import format_bytes
 
 #: Memory of this process before any data: the interpreter with NumPy, numba and Dask, and their compiled kernels.
 BASE_BYTES = 300 << 20
@@ -167,21 +167,24 @@ def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list
     [0, 2, 3, 5]
     """
     in_all = ROW_BYTES * len(counts) + int(counts.sum(dtype=np.int64)) * nonzero_bytes
-    starts = _cut_blocks(counts, nonzero_bytes, shared_out(in_all, block_bytes))
-    return [*(int(start) for start in starts), len(counts)]
+    block_bytes = shared_out(in_all, block_bytes)
+    starts = np.zeros(2 + 2 * in_all // block_bytes, np.int64)  # two neighbours together exceed a block's size
+    n_blocks = _cut_blocks(counts, nonzero_bytes, block_bytes, starts)
+    return [*starts[:n_blocks].tolist(), len(counts)]
 
 
-@compiled
-def _cut_blocks(counts, nonzero_bytes, block_bytes):  # type: ignore[no-untyped-def]
-    starts = [0]
-    size = 0
+@kernel
+def _cut_blocks(counts, nonzero_bytes, block_bytes, starts):  # type: ignore[no-untyped-def]
+    """Write the first feature of each block; returns how many there are."""
+    n_blocks, size = 1, 0
     for feature in range(len(counts)):
         row = ROW_BYTES + np.int64(counts[feature]) * nonzero_bytes
         if size > 0 and size + row > block_bytes:
-            starts.append(feature)
+            starts[n_blocks] = feature
+            n_blocks += 1
             size = 0
         size += row
-    return starts
+    return n_blocks
 
 
 def cut_dense_blocks(n_features: int, row_bytes: int, block_bytes: int) -> list[int]:

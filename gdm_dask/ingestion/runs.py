@@ -20,22 +20,27 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 
-from gdm_dask.ingestion.run_rows import make_rows
+from gdm_dask.features.values import narrowed
+from gdm_dask.features.whole_numbers import try_whole
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
-from gdm_dask.uncached import read_file, write_file
-from gdm_dask.values import narrowed
-from gdm_dask.whole_numbers import try_whole
-from gdm_dask.work_space import page_aligned, work_space
+from gdm_dask.system.jit import kernel
+from gdm_dask.system.scratch import page_aligned, work_space
+from gdm_dask.system.uncached import read_file, write_file
 
 #: Ending of runs that are being written.
 UNFINISHED = ".wip"
 
 _CHECKED_AT_ONCE = 1 << 20
+#: Rows of a block to which all runs are appended before the next ones: so few that the caches hold them.
+ROWS_AT_ONCE = 256
+
+_0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ class RunArray:
 class Run:
     """A finished run: its folder, its arrays and its counts.
 
-    Its values are of the type `value_type` or, where `decimal_places` is not None, those of the array over
-    ``10.0**decimal_places``.
+    Its values have the type `value_type`; if `decimals` is not None, they are the numbers in the array divided by
+    ``10.0**decimals``.
     """
 
     path: Path
@@ -64,7 +69,7 @@ class Run:
     unseen: int
     entries: int
     arrays: dict[str, RunArray]
-    decimal_places: int | None = None
+    decimals: int | None = None
 
     def array_type(self, name: str) -> np.dtype:
         """Type of one of its arrays."""
@@ -109,7 +114,7 @@ def write_run(path: Path, slab: Slab, value_limit: str | None) -> Run:
     """
     arrays, counts = _dense_arrays(slab, value_limit) if slab.dense is not None else _sparse_arrays(slab, value_limit)
     if slab.labels is not None:
-        arrays["labels"] = slab.labels
+        arrays["labels"] = np.ascontiguousarray(slab.labels)
     unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     unfinished.mkdir()
     entries = {}
@@ -145,15 +150,15 @@ def finished_run(path: Path) -> Run | None:
     return None
 
 
-def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict]:
+def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     assert slab.values is not None
     kind, values = narrowed(slab.values, value_limit)
     if value_limit == "float32" and not values.all():  # too small for it: rounded to zero
         slab = replace(slab, values=values).only(values != 0)
         values = slab.values  # type: ignore[assignment]
     whole = work_space("whole numbers", len(values), np.int32)
-    places = try_whole(values, whole) if kind == "float64" else None
-    if places is not None:
+    decimals = try_whole(values, whole) if kind == "float64" else None
+    if decimals is not None:
         values = whole
     features, pointers, samples, moved = sort_by_feature(
         slab.features,  # type: ignore[arg-type]
@@ -164,11 +169,100 @@ def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nd
     if moved is not None:
         arrays["values"] = moved
     n_features = int(features[-1]) + 1 if len(features) else 0
-    return arrays, {"n_features": n_features, "nnz": len(samples), "value_type": kind, "decimal_places": places}
+    return arrays, {"n_features": n_features, "nnz": len(samples), "value_type": kind, "decimals": decimals}
 
 
-def _dense_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict]:
+def _dense_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     assert slab.dense is not None
     kind, values = narrowed(slab.dense, value_limit)
     counts = {"n_features": values.shape[1], "nnz": int(np.count_nonzero(values)), "value_type": kind}
     return {"values": np.ascontiguousarray(values.T)}, counts
+
+
+def make_rows(features: np.ndarray, pointers: np.ndarray) -> np.ndarray:
+    """Distance of each feature from the one before (of the first from 0), and its number of nonzeros.
+
+    Parameters
+    ----------
+    features : ndarray of shape (u,), uint32
+        Increasing.
+    pointers : ndarray of shape (u + 1,), uint32
+        Where the nonzeros of each begin, and the end.
+
+    Returns
+    -------
+    ndarray of shape (u, 2), uint16 or uint32
+        Work space of this thread, good until its next call.
+
+    Examples
+    --------
+    >>> make_rows(np.array([2, 7], np.uint32), np.array([0, 1, 4], np.uint32))
+    array([[2, 1],
+           [5, 3]], dtype=uint16)
+    """
+    steps, counts = np.diff(features, prepend=np.uint32(0)), np.diff(pointers)
+    largest = max(steps.max(initial=0), counts.max(initial=0))
+    rows = work_space("rows", 2 * len(features), np.uint16 if largest < 2**16 else np.uint32).reshape(-1, 2)
+    rows[:, 0], rows[:, 1] = steps, counts
+    return rows
+
+
+@kernel
+def add_counts(rows, counts):  # type: ignore[no-untyped-def]
+    """Add the nonzeros of a run's features to `counts`."""
+    feature = _0
+    for k in range(np.uint64(len(rows))):
+        feature += np.uint64(rows[k, 0])
+        counts[feature] += np.uint32(rows[k, 1])
+
+
+@kernel
+def find_bounds(rows, bounds, out):  # type: ignore[no-untyped-def]
+    """For each of the features `bounds`, increasing: how many rows come before it, nonzeros, and the last feature."""
+    k, nonzeros, feature = _0, _0, _0
+    for number in range(len(bounds)):
+        while k < np.uint64(len(rows)) and feature + np.uint64(rows[k, 0]) < np.uint64(bounds[number]):
+            feature += np.uint64(rows[k, 0])
+            nonzeros += np.uint64(rows[k, 1])
+            k += _1
+        out[number, 0], out[number, 1], out[number, 2] = k, nonzeros, feature
+
+
+@kernel
+def append_runs(  # type: ignore[no-untyped-def]
+    rows, samples, values, places, power, first_feature, first_samples, cursors, out_samples, out_values
+):  # fmt: skip
+    """Append pieces of several runs, in their order, to the rows of a block at their `cursors`, and move these on.
+
+    The pieces of an array lie in one. Each row of `places` is where those of a run begin: of its rows (and their end),
+    its samples and its values, and the feature that the first row counts from; it is moved on. There are no `values`
+    where all are 1; else they are divided by `power`, or taken as they are where that is None.
+    """
+    ones, left_out = len(values) == 0, len(out_values) == 0
+    for stop in range(ROWS_AT_ONCE, len(cursors) + ROWS_AT_ONCE, ROWS_AT_ONCE):
+        for run in range(len(places)):
+            row, end, sample, value, feature = places[run]
+            first_sample = first_samples[run]
+            while row < end:
+                following = feature + np.uint64(rows[row])
+                cursor = following - np.uint64(first_feature)
+                if cursor >= np.uint64(stop):
+                    break
+                feature = following
+                place = np.uint64(cursors[cursor])
+                for _ in range(rows[row + _1]):
+                    out_samples[place] = samples[sample] + first_sample
+                    if left_out:
+                        pass
+                    elif ones:
+                        out_values[place] = 1
+                    elif power is None:
+                        out_values[place] = values[value]
+                    else:
+                        out_values[place] = values[value] / power
+                    place += _1
+                    sample += _1
+                    value += _1
+                cursors[cursor] = place
+                row += _2
+            places[run, 0], places[run, 2], places[run, 3], places[run, 4] = row, sample, value, feature

@@ -1,7 +1,8 @@
 """Kernels that turn sample-major nonzeros into feature rows. Arrays in, arrays out; they release the GIL."""
 
 # numba types the kernels:
-# mypy: allow-untyped-defs
+# mypy: allow-untyped-defs, no-check-untyped-defs
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdm_dask.compiled import compiled
-from gdm_dask.work_space import work_space
+from gdm_dask.system.jit import allocating, inner, kernel
+from gdm_dask.system.scratch import work_space
 
 #: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
 TOP_BITS = 11
@@ -64,16 +65,18 @@ def sort_by_feature(
         work_space(f"values {k}", len(beside) if k == 0 or twice else 0, beside.dtype) for k in (0, 1)
     )
     ends = np.zeros((largest >> key.low_bits) + 2, np.uint64)
-    bits = np.uint64(key.value_bits), np.uint64(key.sample_bits)
-    _deal(features, samples, inside, beside, np.uint64(key.low_bits), bits[1], ends, keys, moved)
+    _deal(features, samples, inside, beside, np.uint64(key.low_bits), np.uint64(key.sample_bits), ends, keys, moved)
     unique = work_space("features", length, np.uint32)
     pointers = work_space("pointers", length + 1, np.uint32)
     out_samples = work_space("samples", length, np.uint16 if key.sample_bits <= 16 else np.uint32)
     out = work_space("values 2", len(given), given.dtype)
+    width = key.low_bits // key.n_passes
     n_unique = _sort_buckets(
-        ends[:-1], keys, moved, other_keys, other_moved, key.n_passes, key.low_bits // key.n_passes, bits, unique,
-        pointers, out_samples, *((out.view(np.uint32), _NONE) if key.value_bits else (_NONE, out)),
+        ends[:-1], keys, moved, other_keys if twice else None, other_moved, key.n_passes, np.uint64(width),
+        np.uint64(key.value_bits), np.uint64(key.sample_bits), np.empty(1 << width, np.uint32), unique, pointers,
+        out_samples, *((out.view(np.uint32), _NONE) if key.value_bits else (_NONE, out)),
     )  # fmt: skip
+    pointers[n_unique] = length
     return unique[:n_unique], pointers[: n_unique + 1], out_samples, None if values is None else out
 
 
@@ -100,7 +103,7 @@ def _key(largest: int, last_sample: int, values: np.ndarray | None) -> _Key:
     return _Key(low_bits, sample_bits, 32 if has_room else 0, n_passes)
 
 
-@compiled
+@kernel
 def _deal(features, samples, inside, beside, low_bits, sample_bits, ends, out_keys, out_values):
     """Make keys in buckets of equal ``feature >> low_bits``; sets `ends`.
 
@@ -129,57 +132,49 @@ def _deal(features, samples, inside, beside, low_bits, sample_bits, ends, out_ke
         ends[bucket] = place
 
 
-@compiled
+@kernel
 def _sort_buckets(
-    ends, keys, values, other_keys, other_values, n_passes, width, bits, unique, pointers, out_samples, out_inside,
-    out_values,
+    ends, keys, values, other_keys, other_values, n_passes, width, value_bits, sample_bits, counts, unique, pointers,
+    out_samples, out_inside, out_values,
 ):  # fmt: skip
     """Sort each bucket by feature and take its keys apart; returns how many distinct features there are.
 
-    Of a key the lowest of `bits` are those of its value, then come those of the sample.
+    Of a key the lowest `value_bits` are those of its value, then come those of the sample. Where the features of a
+    bucket differ in one digit only, there are no `other_keys`, and each key goes straight to its place.
     """
-    counts = np.empty(1 << width, np.uint32)
-    below = bits[0] + bits[1]
+    below = value_bits + sample_bits
     n_unique = begin = first = _0
     for end in ends:
+        is_sorted = True
         if end - begin <= SHORT:
             _insertion_sort(keys, values, begin, end, below)
-            n_unique = _split(
-                keys, values, begin, end, first, bits, unique, pointers, n_unique, out_samples, out_inside, out_values
-            )
-        elif n_passes == 1:
+        elif other_keys is None:
             n_unique = _count_sort(
-                keys, values, begin, end, first, bits, counts, unique, pointers, n_unique, out_samples, out_inside,
-                out_values,
+                keys, values, begin, end, first, value_bits, sample_bits, counts, unique, pointers, n_unique,
+                out_samples, out_inside, out_values,
             )  # fmt: skip
+            is_sorted = False
         else:
-            for number in range(n_passes):
-                low = below + np.uint64(number * width)
-                if number % 2:
-                    _radix_pass(other_keys, other_values, begin, end, low, counts, keys, values)
-                else:
-                    _radix_pass(keys, values, begin, end, low, counts, other_keys, other_values)
-            if n_passes % 2:
-                keys[begin:end] = other_keys[begin:end]
-                if len(values):
-                    values[begin:end] = other_values[begin:end]
+            _radix_sort(keys, values, other_keys, other_values, begin, end, below, n_passes, width, counts)
+        if is_sorted:
             n_unique = _split(
-                keys, values, begin, end, first, bits, unique, pointers, n_unique, out_samples, out_inside, out_values
-            )
+                keys, values, begin, end, first, value_bits, sample_bits, unique, pointers, n_unique, out_samples,
+                out_inside, out_values,
+            )  # fmt: skip
         begin = end
-        first += _1 << np.uint64(n_passes * width)
-    pointers[n_unique] = len(keys)
+        first += _1 << np.uint64(n_passes) * width
     return n_unique
 
 
-@compiled
+@inner
 def _count_sort(
-    keys, values, begin, end, first, bits, counts, unique, pointers, n_unique, out_samples, out_inside, out_values
-):
+    keys, values, begin, end, first, value_bits, sample_bits, counts, unique, pointers, n_unique, out_samples,
+    out_inside, out_values,
+):  # fmt: skip
     """Sort a bucket whose features differ in one digit only: each goes straight to its place."""
-    value_bits, sample_bits = bits
     below, sample = value_bits + sample_bits, (_1 << sample_bits) - _1
-    counts[:] = 0
+    for digit in range(len(counts)):
+        counts[digit] = 0
     for position in range(begin, end):
         counts[np.uint64(keys[position]) >> below] += np.uint32(1)
     place = begin
@@ -205,11 +200,28 @@ def _count_sort(
     return n_unique
 
 
-@compiled
+@inner
+def _radix_sort(keys, values, other_keys, other_values, begin, end, below, n_passes, width, counts):
+    """Sort a bucket digit by digit, from one array to the other and back."""
+    for number in range(n_passes):
+        low = below + np.uint64(number) * width
+        if number % 2:
+            _radix_pass(other_keys, other_values, begin, end, low, counts, keys, values)
+        else:
+            _radix_pass(keys, values, begin, end, low, counts, other_keys, other_values)
+    if n_passes % 2:
+        for position in range(begin, end):
+            keys[position] = other_keys[position]
+            if len(values):
+                values[position] = other_values[position]
+
+
+@inner
 def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
     """Sort a bucket by the digit of the keys that begins at bit `low`; equal digits keep their order."""
     mask = np.uint64(len(counts) - 1)
-    counts[:] = 0
+    for digit in range(len(counts)):
+        counts[digit] = 0
     for position in range(begin, end):
         counts[np.uint64(keys[position]) >> low & mask] += np.uint32(1)
     place = begin
@@ -227,7 +239,7 @@ def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
             out_values[place] = values[position]
 
 
-@compiled
+@inner
 def _insertion_sort(keys, values, begin, end, below):
     """Sort a few keys by what lies above their lowest bits."""
     has_values = len(values) > 0
@@ -246,10 +258,12 @@ def _insertion_sort(keys, values, begin, end, below):
             values[place] = value
 
 
-@compiled
-def _split(keys, values, begin, end, first, bits, unique, pointers, n_unique, out_samples, out_inside, out_values):
+@inner
+def _split(
+    keys, values, begin, end, first, value_bits, sample_bits, unique, pointers, n_unique, out_samples, out_inside,
+    out_values,
+):  # fmt: skip
     """Take the sorted keys of a bucket apart; returns how many distinct features there are so far."""
-    value_bits, sample_bits = bits
     below, sample = value_bits + sample_bits, (_1 << sample_bits) - _1
     is_inside, is_beside = value_bits > _0, len(values) > 0
     for position in range(begin, end):
@@ -279,14 +293,14 @@ def samples_of(indptr: np.ndarray, room: Callable[[int], np.ndarray] | None = No
     return out
 
 
-@compiled
+@kernel
 def _number_samples(indptr, out):
     for sample in range(np.uint64(len(indptr) - 1)):
         for position in range(np.uint64(indptr[sample]), np.uint64(indptr[sample + _1])):
             out[position] = sample
 
 
-@compiled
+@kernel
 def rows_increase(indptr, indices):
     """Whether the samples of every row increase."""
     for row in range(len(indptr) - 1):
@@ -296,7 +310,7 @@ def rows_increase(indptr, indices):
     return True
 
 
-@compiled
+@allocating
 def sort_rows(indptr, indices, values):
     """Sort each row by sample, in place; returns the first row that names a sample twice, or -1."""
     for row in range(len(indptr) - 1):

@@ -1,68 +1,107 @@
-"""What an ingest needs to know of any source of samples, and how a path or an object becomes one."""
+"""The seam between an ingest and its data: sources of samples, their facts and their parts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.options import IngestOptions
 from gdm_dask.ingestion.slab import Slab
+from gdm_dask.store.chunks import check_codec
+from gdm_dask.store.layout import MAX_BLOCK_BYTES
+from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
-    from gdm_dask.vocabulary import Vocabulary
+    from gdm_dask.ingestion.sources.documents.vocabulary import Vocabulary
+
+#: Features and samples are numbered in 32 bits.
+MAX_COUNT = 2**32 - 1
+#: A byte of a dense matrix takes this many times less memory on its way than the densest text.
+DENSE_FACTOR = 4
 
 
-class Job(Protocol):
+@dataclass(frozen=True)
+class IngestOptions:
+    """Options that decide what is stored; see `gdm_dask.ingest`."""
+
+    n_features: int | None
+    index_base: int
+    on_error: str
+    dtype: str
+    codec: str
+    block_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.index_base not in (0, 1):
+            raise BadInput(f"`index_base` must be 0 or 1, got {self.index_base!r}")
+        if self.on_error not in ("raise", "skip"):
+            raise BadInput(f"`on_error` must be 'raise' or 'skip', got {self.on_error!r}")
+        if self.dtype not in ("auto", "float32", "float64"):
+            raise BadInput(f"`dtype` must be 'auto', 'float32' or 'float64', got {self.dtype!r}")
+        if self.n_features is not None and not 1 <= self.n_features <= MAX_COUNT:
+            raise BadInput(f"`n_features` must be in [1, {MAX_COUNT}], got {self.n_features!r}")
+        if self.block_bytes > MAX_BLOCK_BYTES:
+            raise BadInput(
+                f"the block size must be at most {format_bytes(MAX_BLOCK_BYTES)}, got {format_bytes(self.block_bytes)}"
+            )
+        check_codec(self.codec)
+
+    @property
+    def value_limit(self) -> str | None:
+        """Type that wider values are rounded to; None keeps all values exactly."""
+        return None if self.dtype == "auto" else self.dtype
+
+
+class SourcePart(Protocol):
     """A part of a source that one task reads; it travels to workers."""
 
-    #: Bytes of source, for the progress bar.
-    nbytes: int
+    @property
+    def nbytes(self) -> int:
+        """Bytes of source, for the progress bar."""
+        ...
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
         """The slabs of this part, in order; calling one loads it, so that finished ones need not be."""
         ...
 
 
-@dataclass
-class Source:
-    """Samples to ingest, as jobs.
+@dataclass(frozen=True)
+class SourceFacts:
+    """Facts about a source that are known before it is read.
 
     Attributes
     ----------
     kind : {"sparse", "dense"}
-    jobs : callable
-        ``jobs(run_bytes)`` cuts the source into jobs whose slabs hold about that many bytes of source.
-    nbytes : int or None
-        Size of the source, for progress; None where nobody knows.
     description : dict
-        What it is, for provenance; with `identity` it decides whether an unfinished ingest can go on.
+        Provenance; with `identity` it decides whether an unfinished ingest can go on.
     identity : dict
-        Sizes and times of the files, or checksums: a changed source begins anew.
+        Sizes and times of the files, or checksums: a changed source starts over.
+    nbytes : int, optional
+        Size of the source, for progress.
     in_memory : bool
-        Whether the jobs hold the data themselves, so that they run in this process.
+        Whether the parts hold the data themselves, so that they are read in this process.
     n_samples, n_features, n_entries : int, optional
-        Where they are known beforehand; `n_entries` counts what a file says it holds, with zeros.
+        Sizes, if known beforehand; `n_entries` is the number of entries that a file declares, zeros included.
     labels : ndarray, optional
-        Labels of all samples; None where the slabs carry them.
+        Labels of all samples; None if the slabs carry them.
     feature_names, sample_ids : list of str, optional
     vocabulary : Vocabulary, optional
-        Of documents; it goes into the store.
+        Vocabulary of documents, to be kept in the store.
     scratch_factor : int
         Bytes of scratch that a byte of source may take.
     least_run_bytes : int
-        What `jobs` must be given at the least: the smallest piece of the source may need that much.
+        Smallest `max_bytes` that `Source.parts` accepts: the smallest piece of the source may need that much.
     """
 
     kind: str
-    jobs: Callable[[int], list[Any]]
-    nbytes: int | None
     description: dict[str, Any]
     identity: dict[str, Any] = field(default_factory=dict)
+    nbytes: int | None = None
     in_memory: bool = False
     n_samples: int | None = None
     n_features: int | None = None
@@ -76,55 +115,113 @@ class Source:
 
     @property
     def where(self) -> str:
-        """The source's name for messages."""
+        """Name of the source for messages."""
         return ", ".join(map(str, self.description.get("files", ["the input"])))
 
 
-def make_source(source: Any, y: Any, options: IngestOptions) -> Source:
-    """A `Source` for files, a scipy or NumPy matrix, a Dask array or a DataFrame; a `Source` as it is."""
-    if isinstance(source, Source):
-        return source
-    if isinstance(source, (str, os.PathLike)):
-        source = [source]
-    if isinstance(source, (list, tuple)) and source and all(isinstance(p, (str, os.PathLike)) for p in source):
-        return _from_files([os.fspath(path) for path in source], y, options)
-    from gdm_dask.ingestion.object_sources import from_object
+class Source(ABC):
+    """Samples to ingest.
 
-    return from_object(source, y)
+    A file format is a subclass with `suffixes` and `open`, in a module of `gdm_dask.ingestion.sources` or behind an
+    entry point of the group ``gdm_dask.sources``: see there.
+    """
+
+    #: Endings of the names of its files, lower case.
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    facts: SourceFacts
+
+    @classmethod
+    def open(cls, paths: list[str], y: Any, options: IngestOptions) -> Source:
+        """Open files; `y` are labels that were given beside them, see `as_labels`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def parts(self, max_bytes: int) -> Sequence[SourcePart]:
+        """Cut the source into parts whose slabs hold about `max_bytes` bytes of it."""
 
 
-def _from_files(paths: list[str], y: Any, options: IngestOptions) -> Source:
-    from gdm_dask.ingestion import text_source
+@dataclass
+class CutSource(Source):
+    """A source of given facts, and a function that cuts it into parts."""
 
-    stem = paths[0].rstrip("/").lower()
-    if text_source.compression_of(stem):
-        stem = os.path.splitext(stem)[0]
-    kind = os.path.splitext(stem)[1]
-    if kind not in (".npz", ".mtx", ".npy", ".zarr"):
-        if y is not None:
-            raise BadInput(f"{paths[0]}: svmlight text carries its labels; labels cannot be given beside it")
-        return text_source.text_source(paths, options)
+    facts: SourceFacts
+    cut: Callable[[int], Sequence[SourcePart]]
+
+    def parts(self, max_bytes: int) -> Sequence[SourcePart]:
+        """Call the function."""
+        return self.cut(max_bytes)
+
+
+class DenseSource(Source):
+    """Rows of a dense matrix, cut into parts of whole chunks.
+
+    Parameters
+    ----------
+    matrix : array of shape (n_samples, n_features)
+        Only its shape and type are used.
+    rows : callable
+        Makes the part of the samples ``start`` to ``stop``.
+    y : array or path
+        Labels.
+    where : str
+        Name of the matrix for messages.
+    description, identity : dict
+        See `SourceFacts`.
+    chunk : int
+        Samples in a chunk of the matrix.
+    in_memory : bool
+        See `SourceFacts`.
+    """
+
+    def __init__(
+        self, matrix: Any, rows: Callable[[int, int], SourcePart], y: Any, where: str, description: dict[str, Any],
+        identity: dict[str, Any], chunk: int = 1, in_memory: bool = False,
+    ) -> None:  # fmt: skip
+        check_dense(matrix, where)
+        n_samples, n_features = matrix.shape
+        # whole numbers are looked at as float64
+        itemsize = matrix.dtype.itemsize if matrix.dtype.kind in "bf" or matrix.dtype == np.uint8 else 8
+        self._row_bytes = max(1, n_features * itemsize)
+        self._rows, self._chunk = rows, chunk
+        self.facts = SourceFacts(
+            "dense", description, identity, n_samples * n_features * matrix.dtype.itemsize, in_memory, n_samples,
+            n_features, labels=as_labels(y, n_samples, where),
+            least_run_bytes=min(chunk, n_samples) * self._row_bytes // DENSE_FACTOR,
+        )  # fmt: skip
+
+    def parts(self, max_bytes: int) -> Sequence[SourcePart]:
+        """Cut the rows."""
+        n_samples = self.facts.n_samples
+        assert n_samples is not None
+        step = max(1, DENSE_FACTOR * max_bytes // self._row_bytes // self._chunk) * self._chunk
+        return [self._rows(start, min(start + step, n_samples)) for start in range(0, n_samples, step)]
+
+
+def check_dense(matrix: Any, where: str) -> None:
+    """Raise `BadInput` unless `matrix` is a 2-D matrix of real numbers."""
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise BadInput(
+            f"{where}: expected a 2-D matrix of real numbers (samples x features), got {matrix.dtype} of shape "
+            f"{matrix.shape}"
+        )
+
+
+def only_file(paths: list[str]) -> str:
+    """The file of a format that takes one only."""
     if len(paths) > 1:
-        raise BadInput(f"{paths[1]}: only svmlight text can be given as several files")
-    if kind == ".mtx":
-        from gdm_dask.ingestion.market_source import matrix_market_source
-
-        return matrix_market_source(paths[0], y)
-    from gdm_dask.ingestion import matrix_files
-
-    readers = {".npz": matrix_files.npz_source, ".npy": matrix_files.npy_source, ".zarr": matrix_files.zarr_source}
-    return readers[kind](paths[0], y)
+        raise BadInput(f"{paths[1]}: only svmlight text can be ingested from several files; pass one")
+    return paths[0]
 
 
 def as_labels(y: Any, n_samples: int, where: str) -> np.ndarray:
     """Labels as a 1-D array with one entry per sample; `y` may be a file of labels (.npy, or one per line)."""
     if y is None:
-        raise BadInput(f"{where}: labels are missing: give y=..., or --labels FILE on the command line")
+        raise BadInput(f"{where}: labels are missing; pass y=..., or --labels FILE on the command line")
     labels = _read_labels(os.fspath(y)) if isinstance(y, (str, os.PathLike)) else np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise BadInput(f"{where}: labels have shape {labels.shape}, but one label per sample is needed")
+        raise BadInput(f"{where}: labels must have shape (n_samples,), got {labels.shape}")
     if len(labels) != n_samples:
         raise BadInput(f"{where}: {len(labels)} labels for {n_samples} samples")
     return labels
@@ -133,7 +230,8 @@ def as_labels(y: Any, n_samples: int, where: str) -> np.ndarray:
 def _read_labels(path: str) -> np.ndarray:
     try:
         if path.endswith(".npy"):
-            return np.load(path, allow_pickle=False)
+            labels: np.ndarray = np.load(path, allow_pickle=False)
+            return labels
         with open(path, encoding="utf-8") as file:
             lines = [line.strip() for line in file]
     except OSError as error:
@@ -145,3 +243,55 @@ def _read_labels(path: str) -> np.ndarray:
         return np.array([float(word) for word in words])
     except ValueError:
         return np.array(words)
+
+
+def plain(value: Any) -> Any:
+    """A label as a plain Python value that JSON can hold; whole floats become ints.
+
+    >>> plain(np.float64(1.0)), plain(np.float32(0.5)), plain("spam")
+    (1, 0.5, 'spam')
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def find_classes(labels: np.ndarray, where: str) -> list[Any]:
+    """Return the two classes, sorted; raise `BadInput` unless there are two."""
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise BadInput(f"{where}: sample {int(np.flatnonzero(~np.isfinite(labels))[0])} has no label (NaN or infinity)")
+    try:
+        classes = [plain(value) for value in np.unique(labels)]
+    except TypeError:
+        raise BadInput(f"{where}: the labels mix types that cannot be ordered") from None
+    if len(classes) == 1:
+        raise BadInput(f"{where}: every sample has the label {classes[0]!r}: there must be two classes")
+    if len(classes) != 2:
+        shown = ", ".join(map(repr, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        raise BadInput(
+            f"{where}: the labels must have two classes, got {len(classes)}: {shown}. Keep two of them, or set one "
+            "against the rest."
+        )
+    return classes
+
+
+def encode(labels: np.ndarray, classes: list[Any], where: str, first_sample: int = 0) -> np.ndarray:
+    """Labels as int8: -1 for the first class, +1 for the second.
+
+    Examples
+    --------
+    >>> encode(np.array(["ham", "spam"]), ["ham", "spam"], "mails").tolist()
+    [-1, 1]
+    """
+    negative, positive = (labels == value for value in classes)
+    unknown = ~(negative | positive)
+    if unknown.any():
+        sample = int(np.flatnonzero(unknown)[0])
+        raise BadInput(
+            f"{where}: sample {first_sample + sample} has label {plain(labels[sample])!r}, but the classes are "
+            f"{classes[0]!r} and {classes[1]!r}"
+        )
+    return np.where(positive, 1, -1).astype(np.int8)

@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from gdm_dask.compiled import compiled
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.ingestion.source import Source
+from gdm_dask.ingestion.source import CutSource, Source, SourcePart
+from gdm_dask.system.jit import allocating
 
 
 def split_source(source: Source, test_fraction: float, seed: int, part: str) -> Source:
-    """The training or test part of a source whose slabs carry their labels (svmlight text, twins).
+    """The training or test part of a source whose slabs carry their labels (svmlight text, lookalikes).
 
     A sample's side depends on its content and the seed, not on where it is in the source or how that is cut; copies of
     a sample are on one side.
     """
-    if source.labels is not None or source.kind != "sparse":
-        raise BadInput("only sparse sources that carry their labels can be split as they are read")
+    facts = source.facts
+    if facts.labels is not None or facts.kind != "sparse":
+        raise BadInput("only sparse sources with labels in the text can be split while they are read")
 
-    def jobs(run_bytes: int) -> list[Any]:
-        return [SplitJob(job, test_fraction, seed, part) for job in source.jobs(run_bytes)]
+    def cut(max_bytes: int) -> list[SplitPart]:
+        return [SplitPart(whole, test_fraction, seed, part) for whole in source.parts(max_bytes)]
 
-    description = {**source.description, "part": part, "test_fraction": test_fraction, "split_seed": seed}
-    return replace(source, jobs=jobs, description=description, n_samples=None)
+    description = {**facts.description, "part": part, "test_fraction": test_fraction, "split_seed": seed}
+    return CutSource(replace(facts, description=description, n_samples=None), cut)
 
 
 @dataclass(frozen=True)
-class SplitJob:
-    """One part of the samples of a job."""
+class SplitPart:
+    """The samples of one side of a part of the source."""
 
-    job: Any
+    whole: SourcePart
     test_fraction: float
     seed: int
     part: str
@@ -43,11 +43,11 @@ class SplitJob:
     @property
     def nbytes(self) -> int:
         """Bytes that are read."""
-        return self.job.nbytes
+        return self.whole.nbytes
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """The job's slabs with some of their samples."""
-        for load in self.job.slabs():
+        """The slabs with some of their samples."""
+        for load in self.whole.slabs():
             yield partial(self._load, load)
 
     def _load(self, load: Callable[[], Slab]) -> Slab:
@@ -69,17 +69,18 @@ def chances(slab: Slab, seed: int) -> np.ndarray:
     assert slab.values is not None
     values = np.ascontiguousarray(slab.values, np.float64).view(np.uint64)
     labels = np.ascontiguousarray(slab.labels, np.float64).view(np.uint64)
-    return _chances(labels, slab.features, slab.samples, values, np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+    drawn: np.ndarray = _chances(labels, slab.features, slab.samples, values, np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+    return drawn
 
 
-@compiled
+@allocating
 def _mix(x):  # type: ignore[no-untyped-def]
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-@compiled
+@allocating
 def _chances(labels, features, samples, values, seed):  # type: ignore[no-untyped-def]
     totals = np.empty(len(labels), np.uint64)
     for i in range(len(labels)):

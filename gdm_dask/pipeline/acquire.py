@@ -1,6 +1,6 @@
-"""Getting the files of a pipeline: a local path, a place below ``GDM_DATA``, or a download that is verified.
+"""The files of a pipeline: a local path, a path below ``GDM_DATA``, or a verified download.
 
-A download goes on where an earlier one stopped, and takes its name only when it is whole and its checksum is right.
+A download goes on where an earlier one stopped, and takes its name only when it is complete and its checksum is right.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gdm_dask.errors import BadInput, GdmError
-from gdm_dask.progress import report
+from gdm_dask.pipeline.schema import TEXT, Key, Problem, Table
+from gdm_dask.pipeline.step import Context, NotKnown, Step
 from gdm_dask.store.folder import write_whole
+from gdm_dask.system.progress import report
+
+if TYPE_CHECKING:
+    from gdm_dask.pipeline.history import Record
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +47,60 @@ class NotOnServer(BadInput):
 
 @dataclass(frozen=True)
 class Acquired:
-    """A file or folder that is there, and what is in it."""
+    """A file or folder on this computer, with the checksum of its content."""
 
     path: Path
     sha256: str
+
+
+class Acquire(Step):
+    """Find or fetch all files."""
+
+    name, stage = "acquire", "acquire"
+    table = Table(
+        others=Table(
+            {
+                "path": TEXT,  # a file or folder; a relative one is looked for in GDM_DATA, then in the working folder
+                "url": Key(str, pattern="https?://.+"),
+                "sha256": Key(str, several=True, pattern="[0-9a-f]{64}|on first use"),  # or one of several
+                "page": TEXT,  # where a person finds it
+                "note": TEXT,  # more help for a person who has to fetch it
+            }
+        )
+    )
+
+    @classmethod
+    def problem(cls, settings: Mapping[str, Any]) -> Problem | None:
+        """Files without an address."""
+        for name, file in settings.get("acquire", {}).items():
+            if "path" not in file and "url" not in file:
+                return f"acquire.{name}", "must have a path or a url"
+            if "url" in file and "sha256" not in file:
+                return f"acquire.{name}.url", 'needs a sha256 ("on first use" where nobody publishes it)'
+        return None
+
+    def inputs(self, context: Context) -> dict[str, Any]:
+        """Checksums of the files, which are fetched first."""
+        downloads = context.folder / "downloads"
+        for name, settings in context.pipeline.table("acquire").items():
+            if context.dry_run and not is_ready(name, settings, downloads):
+                raise NotKnown(f"would fetch {name}")
+            context.files[name] = acquire(name, settings, downloads, context.manifest.files)
+        return {"files": self.run(context, "")}
+
+    def run(self, context: Context, key: str) -> dict[str, Any]:
+        """Checksum of each file."""
+        del key
+        return {name: file.sha256 for name, file in context.files.items()}
+
+    def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
+        """`inputs` has looked."""
+        return True
+
+    def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
+        """Keep the checksums, so that files are not read again."""
+        context.manifest.save()
+        record.inputs = outputs
 
 
 def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict[str, Any]) -> Acquired:
@@ -58,9 +113,9 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
     settings : dict
         path, url, sha256, page, note.
     downloads : Path
-        Folder for what is fetched.
+        Folder for downloads.
     known : dict
-        Checksums of earlier runs, with size and time of the files: those are not read again. Updated.
+        Checksums of earlier runs, with size and time of the files: such files are not read again. Updated.
     """
     expected = _expected(settings)
     found = locate(settings)
@@ -123,7 +178,7 @@ def _places(path: Path) -> list[Path]:
 
 
 def file_name(name: str, settings: Mapping[str, Any]) -> str:
-    """Name of a downloaded file: that of its address keeps the ending, which says what it holds.
+    """Name of a downloaded file: the name in its address keeps the ending, which tells the format.
 
     >>> file_name("train", {"url": "https://example.org/sets/a1a.t.bz2?raw=1"})
     'train-a1a.t.bz2'
@@ -138,7 +193,7 @@ def _missing(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def _by_hand(settings: Mapping[str, Any], verb: str = "Fetch") -> str:
-    """From where a file is fetched by hand, and where it belongs."""
+    """How to fetch a file by hand, and where to put it."""
     path = Path(settings["path"])
     text = f"{verb} it by hand from {settings['page']}" if "page" in settings else "Bring it there"
     if path.is_absolute():
@@ -170,7 +225,7 @@ def content_hash(path: Path, known: dict[str, Any]) -> str:
 
 
 def download(url: str, target: Path, expected: list[str]) -> None:
-    """Fetch a file to `target`, going on with what an earlier attempt left; refuse it if its checksum is wrong."""
+    """Fetch a file to `target`, from the last byte of an earlier attempt on; refuse it if its checksum is wrong."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.part")
     state = partial.with_name(f"{partial.name}.json")
@@ -214,7 +269,7 @@ def _accept(url: str, partial: Path, state: Path, target: Path, expected: list[s
 
 
 def _fetch(url: str, partial: Path, state: Path) -> None:
-    """One request for what is missing; returns when all is there."""
+    """Request the missing bytes once; returns when the file is complete."""
     have = partial.stat().st_size if partial.exists() else 0
     validator = _validator(state) if have else None
     request = urllib.request.Request(url, headers={"User-Agent": "gdm_dask", "Accept-Encoding": "identity"})
@@ -227,7 +282,7 @@ def _fetch(url: str, partial: Path, state: Path) -> None:
         if error.code != 416:
             raise
         error.close()
-        partial.unlink()  # what is here is longer than what is there: begin anew
+        partial.unlink()  # longer than the file on the server: begin anew
         raise ConnectionError("the file on the server has changed") from error
     with response:
         goes_on = response.status == 206
@@ -249,7 +304,7 @@ def _fetch(url: str, partial: Path, state: Path) -> None:
 
 
 def _validator(state: Path) -> str | None:
-    """What tells whether the file on the server is still the same; without it nothing can go on."""
+    """The tag by which the server recognises the same file; without it no download can go on."""
     try:
         return json.loads(state.read_bytes())["validator"] or None
     except (OSError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""The history of a pipeline: a record for every run, whatever became of it.
+"""The history of a pipeline: a record for every run, however it ended, and metrics of the last one for Prometheus.
 
 A record is written when a run begins and again when it ends. A run that was killed cannot write its end: the next one
 that holds the lock does it.
@@ -6,21 +6,39 @@ that holds the lock does it.
 
 from __future__ import annotations
 
+import calendar
 import json
 import os
+import re
 import socket
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gdm_dask.model import FittedModel
 from gdm_dask.store.folder import write_whole
 
 RUNNING = "running"
 #: Records that are kept.
 MAX_RECORDS = 10_000
+
+_LINE = re.compile(r'(\w+)\{pipeline="((?:[^"\\]|\\.)*)"\} (\S+)')
+_HELP = {
+    "gdm_run_exit_code": "Exit code of the last run: 0 done, 2 bad input, 3 engine, 130 and 143 interrupted.",
+    "gdm_run_seconds": "Seconds that the last run took.",
+    "gdm_run_started_timestamp_seconds": "When the last run began.",
+    "gdm_run_success_timestamp_seconds": "When the last run that ended well began.",
+    "gdm_accuracy": "Accuracy of the last evaluation.",
+    "gdm_redundancy_rate": "Redundancy rate of the supports.",
+    "gdm_supports": "Number of supports.",
+    "gdm_supports_gained": "Supports that the run before did not have.",
+    "gdm_supports_lost": "Supports that only the run before had.",
+    "gdm_group_drift": "1 - mean Jaccard index of the groups that both runs have.",
+}
 
 
 @dataclass
@@ -134,8 +152,8 @@ def _read(file: Path) -> Record | None:
         return None
 
 
-def change_between(machine: Any, previous: Any) -> dict[str, Any]:
-    """What a fit has that the previous one had not, by the names of features where both have names.
+def change_between(model: FittedModel, previous: FittedModel) -> dict[str, Any]:
+    """Supports gained and lost since the previous fit, by the names of features where both have names.
 
     Returns
     -------
@@ -143,20 +161,65 @@ def change_between(machine: Any, previous: Any) -> dict[str, Any]:
         ``gained`` and ``lost`` supports, and ``drift``: 1 minus the mean Jaccard index of the groups of the supports
         that both have; None where there are none, or no groups.
     """
-    named = bool(machine.names_) and bool(previous.names_)
-    here, there = _groups(machine, named), _groups(previous, named)
+    named = bool(model.names_) and bool(previous.names_)
+    here, there = _groups(model, named), _groups(previous, named)
     both = sorted(set(here) & set(there))
     drift = None
-    if both and machine.groups_ is not None and previous.groups_ is not None:
+    if both and model.groups_ is not None and previous.groups_ is not None:
         drift = 1 - float(np.mean([len(here[key] & there[key]) / len(here[key] | there[key]) for key in both]))
     gained, lost = set(here) - set(there), set(there) - set(here)
     return {"gained": len(gained), "lost": len(lost), "drift": None if drift is None else round(drift, 6)}
 
 
-def _groups(machine: Any, named: bool) -> dict[str, set[str]]:
-    groups = machine.groups_ or {int(support): [support] for support in machine.support_features_}
+def _groups(model: FittedModel, named: bool) -> dict[str, set[str]]:
+    groups = model.groups_ or {int(support): np.array([support]) for support in model.support_features_}
 
     def label(feature: int) -> str:
-        return machine.name_of(feature) if named else str(int(feature))
+        return model.name_of(feature) if named else str(int(feature))
 
     return {label(support): {label(member) for member in members} for support, members in groups.items()}
+
+
+def metrics_of(record: Record) -> dict[str, float | None]:
+    """Names and values; None where a run ended before."""
+    started = float(calendar.timegm(time.strptime(record.started, "%Y-%m-%dT%H:%M:%SZ")))
+    return {
+        "gdm_run_exit_code": record.exit_code,
+        "gdm_run_seconds": record.seconds,
+        "gdm_run_started_timestamp_seconds": started,
+        "gdm_run_success_timestamp_seconds": started if record.status == "done" else None,
+        "gdm_accuracy": record.facts.get("accuracy"),
+        "gdm_redundancy_rate": record.facts.get("redundancy_rate"),
+        "gdm_supports": record.facts.get("n_supports"),
+        "gdm_supports_gained": record.change.get("gained"),
+        "gdm_supports_lost": record.change.get("lost"),
+        "gdm_group_drift": record.change.get("drift"),
+    }
+
+
+def write_metrics(path: Path, record: Record) -> None:
+    """Write a text file for node_exporter, whole; values of other pipelines, and values that this run lacks, stay."""
+    values = _read_metrics(path)
+    label = record.pipeline.replace("\\", "\\\\").replace('"', '\\"')
+    values |= {(name, label): value for name, value in metrics_of(record).items() if value is not None}
+    lines = []
+    for name, text in _HELP.items():
+        found = [f'{name}{{pipeline="{whose}"}} {value!r}' for (known, whose), value in values.items() if known == name]
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", *found] if found else []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, ("\n".join(lines) + "\n").encode())
+
+
+def _read_metrics(path: Path) -> dict[tuple[str, str], float]:
+    """(metric, escaped name of the pipeline) -> value, of all readable lines."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match and match[1] in _HELP:
+            with suppress(ValueError):
+                found[match[1], match[2]] = float(match[3])
+    return found

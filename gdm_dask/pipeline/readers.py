@@ -1,31 +1,33 @@
-"""How the files of a pipeline become a source for `ingest`: one function for each reader."""
+"""Readers: the files of a pipeline become a source for `ingest`; one function for each."""
 
 from __future__ import annotations
 
+import itertools
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gdm_dask.documents import open_corpus
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.document_source import further_documents, training_documents
-from gdm_dask.ingestion.options import IngestOptions
-from gdm_dask.ingestion.source import Source, make_source
+from gdm_dask.ingestion.objects import from_object
+from gdm_dask.ingestion.slab import Slab, row_slab
+from gdm_dask.ingestion.source import CutSource, IngestOptions, Source, SourceFacts
+from gdm_dask.ingestion.sources import open_source
+from gdm_dask.ingestion.sources.documents import further_documents, training_documents
+from gdm_dask.ingestion.sources.documents.corpus import open_corpus
+from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings
+from gdm_dask.ingestion.sources.lookalikes import lookalike_source, scaled_lookalike
+from gdm_dask.ingestion.sources.lookalikes.files import TEST_SHARE, scaled_paper_data
 from gdm_dask.ingestion.splitting import split_source
-from gdm_dask.pipeline.images import shifted_source
 from gdm_dask.store import layout
-from gdm_dask.twin_files import TEST_SHARE, scaled_paper_data
-from gdm_dask.twins import scaled_twin, twin_source
-from gdm_dask.vocabulary import TextSettings
 
 
 @dataclass(frozen=True)
 class Part:
-    """What to read: the settings of a set, its files, and which part of it.
+    """A set to read: its settings, its files, and the wanted part of it.
 
     Attributes
     ----------
@@ -78,7 +80,7 @@ def _svmlight(part: Part) -> Input:
     parsed = IngestOptions(
         None, options.get("index_base", 1), options.get("on_error", "raise"), "auto", "lz4", layout.BLOCK_BYTES
     )
-    return Input(_split(make_source(paths, None, parsed), part), options=options)
+    return Input(_split(open_source(paths, None, parsed), part), options=options)
 
 
 def _split(source: Source, part: Part) -> Source:
@@ -127,7 +129,7 @@ def _load_arrays(path: Path, *names: str) -> list[np.ndarray]:
     except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:  # pickled, cut off, a .npy
         if isinstance(error, BadInput):
             raise
-        raise BadInput(f"{path}: not a whole .npz file of plain arrays ({error})") from error
+        raise BadInput(f"{path} must be a complete .npz file of plain arrays ({error})") from error
     if len({len(array) for array in found}) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, found, strict=True))
         raise BadInput(f"{path}: the arrays have different numbers of samples: {shapes}")
@@ -174,16 +176,72 @@ def text_settings(given: Mapping[str, Any]) -> TextSettings:
 
 
 def _twin(part: Part) -> Input:
-    """Generated data; the test part has the samples behind those of the training part."""
+    """Generated data; the test part has the samples after the training part."""
     given = part.settings
     scale, seed = given.get("scale", 1.0), given.get("seed", 0)
     is_test = given.get("part", part.name) == "test"
     if given["like"] == "paper":
         data = scaled_paper_data(scale, seed)
         return Input(data.X_test, data.y_test) if is_test else Input(data.X, data.y)
-    twin = scaled_twin(given["like"], scale)
-    bounds = (twin.n_samples, round((1 + TEST_SHARE) * twin.n_samples)) if is_test else (0, twin.n_samples)
-    return Input(twin_source(given["like"], twin, seed, *bounds))
+    lookalike = scaled_lookalike(given["like"], scale)
+    bounds = (
+        (lookalike.n_samples, round((1 + TEST_SHARE) * lookalike.n_samples)) if is_test else (0, lookalike.n_samples)
+    )
+    return Input(lookalike_source(given["like"], lookalike, seed, *bounds))
+
+
+def shifted_source(images: np.ndarray, labels: np.ndarray, shift: int) -> Source:
+    """Images in larger frames, each at all (2 * shift + 1)^2 positions, as in the paper's extended USPS.
+
+    Parameters
+    ----------
+    images : ndarray of shape (n, rows, columns)
+        The background is 0.
+    labels : ndarray of shape (n,)
+    shift : int
+        Width of the frame around an image.
+    """
+    n, rows, columns = images.shape
+    shifts = list(itertools.product(range(2 * shift + 1), repeat=2))
+    flat = from_object(images.reshape(n, -1), labels)  # checks, and the checksum
+    n_features = (rows + 2 * shift) * (columns + 2 * shift)
+
+    def cut(max_bytes: int) -> list[ShiftedImages]:
+        del max_bytes
+        return [ShiftedImages(images, shift, down, right, k * n) for k, (down, right) in enumerate(shifts)]
+
+    facts = SourceFacts(
+        "sparse", {"format": "shifted images", "shift": shift}, flat.facts.identity, images.nbytes * len(shifts),
+        in_memory=True, n_samples=n * len(shifts), n_features=n_features, labels=np.tile(labels, len(shifts)),
+    )  # fmt: skip
+    return CutSource(facts, cut)
+
+
+@dataclass(frozen=True)
+class ShiftedImages:
+    """All images, moved by so many pixels within their frame."""
+
+    images: np.ndarray
+    shift: int
+    down: int
+    right: int
+    first_sample: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the images."""
+        return self.images.nbytes
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """One slab."""
+        yield self._load
+
+    def _load(self) -> Slab:
+        samples, rows, columns = np.nonzero(self.images)
+        width = self.images.shape[2] + 2 * self.shift
+        features = (rows + self.down) * width + columns + self.right
+        values = self.images[samples, rows, columns]
+        return row_slab(len(self.images), features, samples, values, self.first_sample)
 
 
 _READERS = {"svmlight": _svmlight, "matrix": _matrix, "arrays": _arrays, "documents": _documents, "twin": _twin}

@@ -1,4 +1,4 @@
-"""Running a pipeline: what is up to date is left alone, what is not is done, and the history tells."""
+"""Run a pipeline: steps that are up to date are skipped, the others run, and the history records it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gdm_dask.errors import BadInput, Locked, exit_code_of
 from gdm_dask.estimator import GroupDiscoveryMachine
-from gdm_dask.ingestion.workspace import Workspace
-from gdm_dask.locks import FileLock
-from gdm_dask.pipeline.context import Context, NotKnown, Step, store_path
-from gdm_dask.pipeline.history import History, Record, change_between
-from gdm_dask.pipeline.manifest import Manifest
-from gdm_dask.pipeline.metrics import write_metrics
+from gdm_dask.ingestion.staging import Staging
+from gdm_dask.pipeline import steps
+from gdm_dask.pipeline.history import History, Record, change_between, write_metrics
 from gdm_dask.pipeline.schema import Pipeline
-from gdm_dask.pipeline.stages import STAGES, acquire_files, check_accuracy, model_hash, steps_of
+from gdm_dask.pipeline.step import Context, Manifest, NotKnown, Step, step_key, store_path
 from gdm_dask.store.folder import Folder
+from gdm_dask.system.locks import FileLock
 
 logger = logging.getLogger(__name__)
 
 UP_TO_DATE = "up to date"
 DONE = "done"
-#: Runs that are kept where the pipeline does not say.
+#: Runs that are kept by default.
 KEEP = 10
 
 Told = Callable[[str, str, float], None]
@@ -35,7 +34,7 @@ Told = Callable[[str, str, float], None]
 def run_pipeline(
     pipeline: Pipeline, start: str | None = None, wait: float = 0.0, tell: Told = lambda step, state, seconds: None
 ) -> Record:
-    """Run what is not up to date.
+    """Run the steps that are not up to date.
 
     Parameters
     ----------
@@ -45,14 +44,14 @@ def run_pipeline(
     wait : float
         Seconds to wait for another run of this pipeline.
     tell : callable
-        Gets the name of each step, what became of it, and its seconds.
+        Gets the name of each step, its state ("done", "up to date" or "failed"), and its seconds.
 
     Returns
     -------
     Record
         Also in the history.
     """
-    _check_stage(start)
+    forced = _forced(start)
     history = History(pipeline.folder)
     record = history.begin(pipeline.name)
     began = time.monotonic()
@@ -61,7 +60,7 @@ def run_pipeline(
         lock.acquire(f"the pipeline {pipeline.name} in {pipeline.folder}", wait)
         with lock:
             history.settle(record)
-            _run_steps(pipeline, start, record, tell)
+            _run_steps(pipeline, forced, record, tell)
             _finish(pipeline, history, record)
             record.seconds = round(time.monotonic() - began, 3)
             history.write(record)
@@ -77,7 +76,7 @@ def run_pipeline(
 
 
 def _tell_prometheus(pipeline: Pipeline, record: Record) -> None:
-    """Write the metrics where they are wanted; a place that cannot be written to changes nothing for the run."""
+    """Write the metrics where the pipeline wants them; the run does not fail where they cannot be written."""
     wanted = pipeline.table("history").get("prometheus")
     if wanted is None or record.status == "locked":
         return
@@ -88,18 +87,13 @@ def _tell_prometheus(pipeline: Pipeline, record: Record) -> None:
 
 
 def plan_pipeline(pipeline: Pipeline, start: str | None = None) -> Iterator[tuple[str, str]]:
-    """What a run would do: (step, state), without doing or writing anything."""
-    _check_stage(start)
-    context = Context(pipeline, Manifest(pipeline.folder / "manifest.json"))
-    try:
-        yield "acquire", UP_TO_DATE if acquire_files(context, dry_run=True) else "would look at new or changed files"
-    except NotKnown as missing:
-        yield "acquire", f"would fetch {missing}"
-    for step in steps_of(pipeline):
+    """The plan of a run: (step, state), without doing or writing anything."""
+    context = Context(pipeline, Manifest(pipeline.folder / "manifest.json"), _forced(start), dry_run=True)
+    for step in steps.steps_of(pipeline):
         try:
-            outputs = None if _is_forced(step, start) else _outputs_of(step, context)
-        except NotKnown:
-            yield step.name, "would run if what comes before it changes"
+            outputs = _kept(step, context, step_key(step, context))
+        except NotKnown as unknown:
+            yield step.name, "would run" if step.stage in context.forced else str(unknown)
             continue
         if outputs is None:
             yield step.name, "would run"
@@ -108,58 +102,40 @@ def plan_pipeline(pipeline: Pipeline, start: str | None = None) -> Iterator[tupl
             yield step.name, UP_TO_DATE
 
 
-def _check_stage(start: str | None) -> None:
-    if start is not None and start not in STAGES:
-        raise BadInput(f"--from {start}: the stages are {', '.join(STAGES)}")
+def _forced(start: str | None) -> frozenset[str]:
+    """Stages from `start` on."""
+    stages = [kind.stage for kind in steps.STEPS]
+    if start is not None and start not in stages:
+        raise BadInput(f"--from must be one of {', '.join(stages)}, got {start!r}")
+    return frozenset() if start is None else frozenset(stages[stages.index(start) :])
 
 
-def _is_forced(step: Step, start: str | None) -> bool:
-    return start is not None and STAGES.index(step.stage) >= STAGES.index(start)
+def _kept(step: Step, context: Context, key: str) -> dict[str, Any] | None:
+    """Outputs of a step that is up to date; None where it has to run."""
+    outputs = None if step.stage in context.forced else context.manifest.outputs(step.name, key)
+    return outputs if outputs is not None and step.is_there(context, outputs) else None
 
 
-def _outputs_of(step: Step, context: Context) -> dict | None:
-    """What a step gave before, where nothing that it depends on has changed."""
-    outputs = context.manifest.outputs(step.name, step.key(context))
-    if outputs is None:
-        return None
-    context.outputs[step.name] = outputs
-    there = step.is_there(context, outputs)
-    del context.outputs[step.name]
-    return outputs if there else None
-
-
-def _run_steps(pipeline: Pipeline, start: str | None, record: Record, tell: Told) -> None:
-    context = Context(pipeline, Manifest(pipeline.folder / "manifest.json"))
-    with _timed("acquire", record, tell) as entry:
-        entry["state"] = UP_TO_DATE if acquire_files(context) else DONE
-    record.inputs = context.of("acquire")
-    for step in steps_of(pipeline):
+def _run_steps(pipeline: Pipeline, forced: frozenset[str], record: Record, tell: Told) -> None:
+    context = Context(pipeline, Manifest(pipeline.folder / "manifest.json"), forced)
+    for step in steps.steps_of(pipeline):
         with _timed(step.name, record, tell) as entry:
-            outputs = None if _is_forced(step, start) else _outputs_of(step, context)
+            key = step_key(step, context)
+            outputs = _kept(step, context, key)
             entry["state"] = UP_TO_DATE
             if outputs is None:
                 entry["state"] = "failed"
                 logger.info("%s", step.name)
-                outputs = _work(step, context, forced=_is_forced(step, start))
+                outputs = step.run(context, key)
+                context.manifest.record(step.name, key, outputs)
                 entry["state"] = DONE
             context.outputs[step.name] = outputs
-        if step.name == "evaluate":
-            record.run, record.facts = context.of("fit")["run"], outputs["facts"]
-            check_accuracy(context)
-
-
-def _work(step: Step, context: Context, forced: bool) -> dict:
-    key = step.key(context)
-    if forced and step.name == "fit":
-        shutil.rmtree(context.folder / "runs" / key[:12], ignore_errors=True)
-    outputs = step.work(context, key)
-    context.manifest.record(step.name, key, outputs)
-    return outputs
+        step.conclude(context, outputs, record)
 
 
 @contextmanager
-def _timed(name: str, record: Record, tell: Told) -> Iterator[dict]:
-    entry: dict = {"state": "failed", "seconds": 0.0}
+def _timed(name: str, record: Record, tell: Told) -> Iterator[dict[str, Any]]:
+    entry: dict[str, Any] = {"state": "failed", "seconds": 0.0}
     record.stages[name] = entry
     began = time.monotonic()
     try:
@@ -180,7 +156,7 @@ def _finish(pipeline: Pipeline, history: History, record: Record) -> None:
     record.status, record.exit_code = "done", 0
     _point(pipeline.folder / "latest", record.run)
     for part in ("train", "test"):
-        remove_unfinished(store_path(pipeline, part))
+        remove_unfinished(store_path(pipeline, part), pipeline.table("ingest").get("scratch"))
     keep = pipeline.table("history").get("keep", KEEP)
     remove_old_runs(
         pipeline.folder / "runs", keep, {Path(run).name for run in (record.run, _previous(previous)) if run}
@@ -191,13 +167,12 @@ def _previous(record: Record | None) -> str | None:
     return None if record is None else record.run
 
 
-def _change(folder: Path, run: str, previous: str | None) -> dict:
-    if previous is None or model_hash(folder / previous) is None:
+def _change(folder: Path, run: str, previous: str | None) -> dict[str, Any]:
+    if previous is None or steps.model_hash(folder / previous) is None:
         return {}
     if previous == run:
         return {"gained": 0, "lost": 0, "drift": 0.0}
-    machines = [GroupDiscoveryMachine.load(folder / name) for name in (run, previous)]
-    return change_between(*machines)
+    return change_between(*(GroupDiscoveryMachine.load(folder / name) for name in (run, previous)))
 
 
 def _point(link: Path, target: str) -> None:
@@ -208,17 +183,17 @@ def _point(link: Path, target: str) -> None:
     os.replace(temporary, link)
 
 
-def remove_unfinished(store: Path) -> None:
-    """Remove what a killed ingest left, where its source has come back to what the store holds."""
-    workspace = Workspace(Folder(store))
-    if workspace.path.exists() or workspace.lock.path.exists():
-        workspace.lock.acquire(str(store))
-        with workspace.lock:
-            workspace.clear()
+def remove_unfinished(store: Path, scratch: str | None) -> None:
+    """Remove the scratch files of a killed ingest, where the source has come back to the content of the store."""
+    staging = Staging(Folder(store), scratch)
+    if staging.path.exists() or staging.lock.path.exists():
+        staging.lock.acquire(str(store))
+        with staging.lock:
+            staging.clear()
 
 
 def remove_old_runs(runs: Path, keep: int, needed: set[str]) -> None:
-    """Remove all but the newest runs, and unfinished ones that nothing will go on with."""
+    """Remove all but the newest runs, and unfinished ones that no later run continues."""
     finished = [run for run in runs.iterdir() if (run / "model.json").exists()]
     finished.sort(key=lambda run: (run.name in needed, (run / "model.json").stat().st_mtime_ns))
     unfinished = [run for run in runs.iterdir() if run.is_dir() and run not in finished]

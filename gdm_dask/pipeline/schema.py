@@ -1,18 +1,18 @@
-"""What a pipeline file may say: read, checked, and refused with the key and the line of what is wrong."""
+"""Settings of a pipeline: keys with their types and limits, tables of them, and the line of each key in its file."""
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gdm_dask.errors import BadInput
-from gdm_dask.pipeline.keys import SCHEMA, Key, Table
-from gdm_dask.pipeline.lines import key_lines
+#: The key of a setting, and a predicate that says what is wrong with it.
+Problem = tuple[str, str]
+
+_KINDS = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Pipeline:
     folder : Path
         Where its data, runs and history go.
     settings : dict
-        The tables of the file, with what ``--set`` changed.
+        The tables of the file, with the changes of ``--set``.
     """
 
     name: str
@@ -40,134 +40,159 @@ class Pipeline:
         return found
 
 
+@dataclass(frozen=True)
+class Key:
+    """A value: its type and its limits.
+
+    Attributes
+    ----------
+    kind : type
+        str, int, float or bool.
+    required : bool
+    choices : tuple
+        The values that are allowed; all by default.
+    between : tuple of numbers, optional
+        Least and greatest.
+    pattern : str
+        That a text must match.
+    several : bool
+        Whether a list of such values is allowed too.
+    pair : bool
+        Whether a list of two such values is needed.
+    """
+
+    kind: type
+    required: bool = False
+    choices: tuple[Any, ...] = ()
+    between: tuple[float, float] | None = None
+    pattern: str = ""
+    several: bool = False
+    pair: bool = False
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, as a predicate; None for a good value."""
+        if self.pair and not (isinstance(value, list) and len(value) == 2):
+            return f"must be a list of two values, got {value!r}"
+        if (self.several or self.pair) and isinstance(value, list):
+            if not value:
+                return "is an empty list: give a value, or leave the key out"
+            single = replace(self, several=False, pair=False)
+            return next(filter(None, map(single.problem, value)), None)
+        if value in self.choices and type(value) is not bool:
+            return None
+        allowed = (int, float) if self.kind is float else (self.kind,)
+        if type(value) not in allowed or (self.choices and self.kind is str):
+            return f"must be {self._wanted()}, got {value!r}"
+        if self.between is not None and not self.between[0] <= value <= self.between[1]:
+            return f"must be {self._wanted()}, got {value!r}"
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            return f"must match {self.pattern}, got {value!r}"
+        return None
+
+    def _wanted(self) -> str:
+        if self.choices and self.kind is str:
+            return f"one of {', '.join(map(str, self.choices))}"
+        text = _KINDS[self.kind]
+        if self.between is not None:
+            low, high = self.between
+            text += f" >= {low:g}" if high == float("inf") else f" in [{low:g}, {high:g}]"
+        if self.choices:
+            text += f" or {', '.join(map(repr, self.choices))}"
+        return text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its keys, and the form of tables with any other name."""
+
+    keys: dict[str, Key | Table] = field(default_factory=dict)
+    others: Table | None = None
+
+
+FROM_ONE = (1, float("inf"))
+TEXT, SWITCH = Key(str), Key(bool)
+
+
 def as_list(value: Any) -> list[Any]:
     """A value of which there may be several."""
     return value if isinstance(value, list) else [value]
 
 
-def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Pipeline:
-    """Read a pipeline file.
-
-    Parameters
-    ----------
-    path : path
-    overrides : iterable of str
-        ``key=value`` pairs that take the place of what the file says, such as ``fit.tau=0.5``.
-
-    Raises
-    ------
-    BadInput
-        Naming the key, the line and what is allowed there.
-    """
-    file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{file}: the pipeline cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{file}: the pipeline is not UTF-8 text") from error
-    try:
-        settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{file}: {error}") from error
-    places = {key: f"{file}, line {line}" for key, line in key_lines(text).items()}
-    for override in overrides:
-        places[_override(settings, override)] = f"--set {override}"
-    problem = check(settings, SCHEMA) or _check_references(settings)
-    if problem is not None:
-        raise BadInput(_located(problem, places, file))
-    return Pipeline(settings["name"], file, _folder(settings), settings)
-
-
-def _folder(settings: Mapping[str, Any]) -> Path:
-    return Path(os.environ.get("GDM_RUNS", "runs")) / settings.get("folder", settings["name"])
-
-
-def _override(settings: dict[str, Any], override: str) -> str:
-    """Put a ``key=value`` into the settings, and return its key."""
-    key, equals, value = override.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key):
-        raise BadInput(f"--set {override}: write it as key=value, such as fit.tau=0.5")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
-    *tables, last = key.split(".")
-    place = settings
-    for name in tables:
-        place = place.setdefault(name, {})
-        if not isinstance(place, dict):
-            raise BadInput(f"--set {override}: {name} is not a table")
-    place[last] = parsed
-    return key
-
-
-def _located(problem: tuple[str, str], places: Mapping[str, str], file: Path) -> str:
-    key, message = problem
-    place, known = key, places.get(key)
-    while known is None and "." in place:  # a key that is missing: its table
-        place = place.rpartition(".")[0]
-        known = places.get(place)
-    return f"{known or file}: {key}: {message}"
-
-
-def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> tuple[str, str] | None:
-    """The first thing that is wrong in a table, as (key, message); None where nothing is.
+def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> Problem | None:
+    """The first problem of a table; None for a good table.
 
     Examples
     --------
     >>> check({"tau": 3}, Table({"tau": Key(float, between=(0, 1))}), "fit.")
-    ('fit.tau', 'a number from 0 to 1 is needed, not 3')
+    ('fit.tau', 'must be a number in [0, 1], got 3')
     """
     for name, value in values.items():
         expected = table.keys.get(name, table.others)
         if expected is None:
-            return prefix + name, f"there is no such key here; there are {', '.join(table.keys)}"
+            return prefix + name, f"is not a known key; known keys are {', '.join(table.keys)}"
         if isinstance(expected, Key):
             message = expected.problem(value)
             found = None if message is None else (prefix + name, message)
         elif not isinstance(value, dict):
-            found = (prefix + name, f"this is a table: write [{prefix}{name}]")
+            found = (prefix + name, f"must be a table: write [{prefix}{name}]")
         else:
             found = check(value, expected, f"{prefix}{name}.")
         if found is not None:
             return found
     for name, key in table.keys.items():
         if isinstance(key, Key) and key.required and name not in values:
-            return prefix + name, "this key is missing"
+            return prefix + name, "is missing"
     return None
 
 
-def _check_references(settings: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What one key says about another."""
-    files = settings.get("acquire", {})
-    for name, file in files.items():
-        if "path" not in file and "url" not in file:
-            return f"acquire.{name}", "a path or a url is needed"
-        if "url" in file and "sha256" not in file:
-            return f"acquire.{name}.url", 'a URL needs its sha256 ("on first use" where nobody publishes it)'
-    sets = settings.get("ingest", {})
-    if "train" not in sets:
-        return "ingest.train", "this table is missing: it says what to fit on"
-    if "test" in sets and "split" in sets:
-        return "ingest.split", "there is a test set already: give one of ingest.test and ingest.split"
-    for part in ("train", "test"):
-        found = _check_set(sets.get(part), f"ingest.{part}", files)
-        if found is not None:
-            return found
-    return None
+_NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_TABLE = re.compile(rf"^\s*\[\[?\s*({_DOTTED})\s*\]\]?")
+_ASSIGNMENT = re.compile(rf"^\s*({_DOTTED})\s*=")
+_PART = re.compile(_NAME)
 
 
-def _check_set(table: Mapping[str, Any] | None, place: str, files: Mapping[str, Any]) -> tuple[str, str] | None:
-    if table is None:
-        return None
-    reader = table["reader"]
-    for key in ("files", "labels"):
-        for name in as_list(table.get(key, [])):
-            if name not in files:
-                return f"{place}.{key}", f"there is no [acquire.{name}]; there are {', '.join(files) or 'none'}"
-    if reader == "twin" and "like" not in table:
-        return f"{place}.like", f"this key is missing: the {reader} reader needs it"
-    if reader != "twin" and "files" not in table:
-        return f"{place}.files", f"this key is missing: the {reader} reader needs files"
-    return None
+def key_lines(text: str) -> dict[str, int]:
+    r"""Line of every table and key of a TOML text, under its dotted name; `tomllib` does not tell.
+
+    Examples
+    --------
+    >>> key_lines('name = "a"\n\n[fit]\ntau = 0.25\n')
+    {'name': 1, 'fit': 3, 'fit.tau': 4}
+    """
+    found: dict[str, int] = {}
+    table: list[str] = []
+    lines = text.splitlines()
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        if match := _TABLE.match(line):
+            table = _parts(match.group(1))
+            _note(found, table, number + 1)
+        elif match := _ASSIGNMENT.match(line):
+            _note(found, table + _parts(match.group(1)), number + 1)
+            number = _last_line(lines, number)
+        number += 1
+    return found
+
+
+def _note(found: dict[str, int], parts: list[str], line: int) -> None:
+    for end in range(1, len(parts) + 1):
+        found.setdefault(".".join(parts[:end]), line)
+
+
+def _parts(dotted: str) -> list[str]:
+    return [part.strip("\"'") for part in _PART.findall(dotted)]
+
+
+def _last_line(lines: list[str], first: int) -> int:
+    """Last line of a value that begins on a line: it may be an array or a text of several lines."""
+    if not any(mark in lines[first] for mark in ("[", '"' * 3, "'" * 3)):
+        return first
+    for last in range(first, len(lines)):
+        try:
+            tomllib.loads("\n".join(lines[first : last + 1]))
+        except tomllib.TOMLDecodeError:
+            continue
+        return last
+    return first

@@ -1,4 +1,4 @@
-"""Reports: what a fit found, as one page that opens from disk, as Markdown, or as JSON."""
+"""Reports on a fit: one page that opens from disk, Markdown, or JSON."""
 
 from gdm_dask.report.gather import gather
 from gdm_dask.report.write import FORMS, make_report, render

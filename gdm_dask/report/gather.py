@@ -1,4 +1,4 @@
-"""Everything a report shows, gathered into one dict of plain values."""
+"""The contents of a report, gathered into one dict of plain values."""
 
 from __future__ import annotations
 
@@ -8,44 +8,47 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-import gdm_dask
-from gdm_dask.budget import MEMBER_NAME_BUDGET, SUPPORT_NAME_BUDGET, shorten
+from gdm_dask.analysis.importance import group_importance, level
+from gdm_dask.analysis.metrics import Labelled, measures
+from gdm_dask.analysis.stability import Stability
 from gdm_dask.errors import BadInput
-from gdm_dask.importance import group_importance
-from gdm_dask.labelled import Labelled
+from gdm_dask.model import FittedModel, decision
 from gdm_dask.report.compare import compare_runs
-from gdm_dask.report.heat_map import gather_map
+from gdm_dask.report.groups import gather_groups, gather_map
 from gdm_dask.report.images import gather_images
-from gdm_dask.report.members import gather_groups
-from gdm_dask.report.summary import sentence
+from gdm_dask.report.summary import certificate, outcome, sentence
+from gdm_dask.system.version import VERSION
 
 FORMAT = "gdm_dask report"
 FORMAT_VERSION = 1
 #: Parts that are made of plain, finite values already, and large.
 LARGE = ("groups", "names", "map", "images")
+#: Characters of all names of supports, and of all other names.
+SUPPORT_NAME_BUDGET = 1_000_000
+MEMBER_NAME_BUDGET = 2_000_000
 
 
 def gather(
-    machine: Any,
+    machine: FittedModel,
     *,
     title: str | None = None,
     run: dict[str, Any] | None = None,
     store: Any = None,
     test: Any = None,
     image_shape: tuple[int, int] | None = None,
-    compare: Any = None,
+    compare: FittedModel | None = None,
     compare_name: str = "the other run",
-    stability: Any = None,
+    stability: Stability | None = None,
     n_repeats: int = 5,
 ) -> dict[str, Any]:
-    """Gather a report on a fitted machine.
+    """Gather a report on a fitted model.
 
     Parameters
     ----------
     machine : GroupDiscoveryMachine
     title : str, optional
     run : dict, optional
-        What a run directory knows of the fit: store, fingerprint.
+        Facts from the run directory: store, fingerprint.
     store : store, path or URL of one, or tuple (X, y), optional
         The training data, for mean images, training accuracy and a model on all members.
     test : as `store`, optional
@@ -53,10 +56,10 @@ def gather(
     image_shape : tuple of int, optional
         Rows and columns, where features are pixels.
     compare : GroupDiscoveryMachine, optional
-        Another machine, fitted on the same features.
+        Another model, fitted on the same features.
     compare_name : str
     stability : Stability, optional
-        What `gdm_dask.stability_selection` found.
+        The result of `gdm_dask.stability_selection`.
     n_repeats : int
         Permutations for the importance of groups.
 
@@ -67,12 +70,12 @@ def gather(
     """
     check_is_fitted(machine)
     if stability is not None and not stability.is_about(machine):
-        raise BadInput("the stability is that of another machine: compute it for this one")
+        raise BadInput("stability belongs to another model: compute it for this one")
     given = {name: Labelled(data, machine) for name, data in (("training", store), ("test", test)) if data is not None}
     report: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "made_with": f"gdm_dask {gdm_dask.__version__}",
+        "made_with": f"gdm_dask {VERSION}",
         "title": title or "Group discovery report",
         "run": run or {},
         "parameters": _parameters(machine),
@@ -86,11 +89,13 @@ def gather(
         "groups": gather_groups(machine),
         "names": None,
         "map": gather_map(machine),
-        "images": gather_images(machine, image_shape, given.get("training") or given.get("test")),
+        "images": None,
         "importance": None,
         "comparison": None if compare is None else compare_runs(machine, compare, compare_name),
         "stability": None if stability is None else stability.to_dict(),
     }
+    if image_shape is not None:
+        report["images"] = gather_images(machine, image_shape, given.get("training") or given.get("test"))
     report["names"] = _names(machine, report["groups"])
     if given:
         measured = test if test is not None else store
@@ -100,7 +105,7 @@ def gather(
 
 
 def as_plain(value: Any) -> Any:
-    """A value that JSON can hold: numpy becomes Python, what is not finite becomes None."""
+    """A value that JSON can hold: NumPy becomes Python, numbers that are not finite become None."""
     if isinstance(value, dict):
         return {str(key): as_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -114,50 +119,57 @@ def as_plain(value: Any) -> Any:
     return value
 
 
-def _parameters(machine: Any) -> dict[str, Any]:
-    shown = ("n_features_to_select", "tau", "C", "cut_size", "max_cuts", "tol", "matching", "groups")
-    parameters = machine.get_params()
+def _parameters(model: FittedModel) -> dict[str, Any]:
+    shown = (
+        "n_features_to_select", "tau", "C", "cut_size", "max_cuts", "tol", "matching", "fit_intercept", "groups",
+        "certify",
+    )  # fmt: skip
+    parameters = model.get_params()
     return {name: parameters[name] for name in shown if name in parameters}
 
 
-def _data(machine: Any) -> dict[str, Any]:
-    profile = getattr(machine, "profile_", None)
+def _data(model: FittedModel) -> dict[str, Any]:
+    profile = model.profile_
     counts = None if profile is None else profile.class_counts.tolist()
     return {
-        "n_features": machine.n_features_in_,
+        "n_features": model.n_features_in_,
         "n_samples": None if counts is None else sum(counts),
-        "classes": [str(name) for name in machine.classes_],
+        "classes": [str(name) for name in model.classes_],
         "class_counts": counts,
-        "named": bool(machine.names_),
+        "named": bool(model.names_),
     }
 
 
-def _facts(machine: Any) -> dict[str, Any]:
-    sizes = None if machine.groups_ is None else [len(group) for group in machine.groups_.values()]
-    table = machine.affiliations_
-    n_affiliated = None if table is None else int(table["feature"].nunique()) - len(machine.support_features_)
+def _facts(model: FittedModel) -> dict[str, Any]:
+    sizes = None if model.groups_ is None else [len(group) for group in model.groups_.values()]
+    table = model.affiliations_
+    n_affiliated = None if table is None else int(table["feature"].nunique()) - len(model.support_features_)
     return {
-        "n_supports": len(machine.support_features_),
-        "n_entered": machine.history_[-1].n_supports if machine.history_ else len(machine.support_features_),
+        "n_supports": len(model.support_features_),
+        "n_entered": model.history_[-1].n_supports if model.history_ else len(model.support_features_),
         "n_groups_with_affiliated": None if sizes is None else sum(size > 1 for size in sizes),
         "n_affiliated": n_affiliated,
         "n_pairs": None if sizes is None else sum(sizes),
         "largest_group": None if sizes is None else max(sizes),
-        "redundancy_rate": machine.redundancy_rate_,
-        "n_cuts": machine.n_cuts_,
-        "gap": machine.gap_,
-        "converged": machine.converged_,
-        "stopped": machine.stopped_,
-        "seconds": machine.timings_["total"],
+        "redundancy_rate": model.redundancy_rate_,
+        "n_cuts": model.n_cuts_,
+        "gap": model.gap_,
+        "converged": model.converged_,
+        "stopped": model.stopped_,
+        "wanted": model.get_params()["n_features_to_select"],
+        "outcome": outcome(model),
+        "certified_share": model.certified_share_,
+        "certificate": certificate(model),
+        "seconds": model.timings_["total"],
     }
 
 
-def _cuts(machine: Any) -> dict[str, Any]:
-    history = machine.history_
+def _cuts(model: FittedModel) -> dict[str, Any]:
+    history = model.history_
     parts = ("scores", "matching", "master")
     return {
-        "lower": machine.lower_bounds_.tolist(),
-        "upper": machine.upper_bounds_.tolist(),
+        "lower": model.lower_bounds_.tolist(),
+        "upper": model.upper_bounds_.tolist(),
         "best_score": [iteration.best_score for iteration in history],
         "n_supports": [iteration.n_supports for iteration in history],
         "bytes_read": [iteration.bytes_read for iteration in history],
@@ -166,19 +178,19 @@ def _cuts(machine: Any) -> dict[str, Any]:
     }
 
 
-def _supports(machine: Any) -> dict[str, Any]:
-    features = machine.support_features_.tolist()
+def _supports(model: FittedModel) -> dict[str, Any]:
+    features = model.support_features_.tolist()
     scores: dict[int, list[list[float]]] = {feature: [] for feature in features}
-    for iteration in machine.history_:
+    for iteration in model.history_:
         for feature, score in zip(iteration.cut, iteration.scores, strict=False):
             if feature in scores:
                 scores[feature].append([iteration.number, round(score, 8)])
-    profile = getattr(machine, "profile_", None)
+    profile = model.profile_
     return {
         "feature": features,
-        "name": shorten([machine.name_of(feature) for feature in features], SUPPORT_NAME_BUDGET),
-        "weight": _rounded(machine.weights_),
-        "coef": _rounded(machine.coef_[0]),
+        "name": shorten([model.name_of(feature) for feature in features], SUPPORT_NAME_BUDGET),
+        "weight": _rounded(model.weights_),
+        "coef": _rounded(model.coef_[0]),
         "scores": [scores[feature] for feature in features],
         "frequency": None if profile is None else profile.frequency.tolist(),
         "class_means": None if profile is None else [_rounded(row) for row in profile.class_means],
@@ -190,28 +202,28 @@ def _rounded(values: np.ndarray) -> list[float]:
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
-def _accuracy(machine: Any, data: Labelled, kind: str) -> dict[str, Any]:
-    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-
-    features, coef = machine.support_features_, machine.coef_[0]
-    decision = np.asarray(data.columns(features) @ coef).ravel() + machine.intercept_[0]
-    predicted = np.where(decision > 0, 1, -1)
-    both = len(np.unique(data.labels)) == 2
-    return {
-        "kind": kind,
-        "name": data.name,
-        "n_samples": data.n_samples,
-        "accuracy": float(np.mean(predicted == data.labels)),
-        "balanced_accuracy": float(balanced_accuracy_score(data.labels, predicted)) if both else None,
-        "auc": float(roc_auc_score(data.labels, decision)) if both else None,
-    }
+def _accuracy(model: FittedModel, data: Labelled, kind: str) -> dict[str, Any]:
+    values = decision(data.rows(model.support_features_), model.coef_[0], model.intercept_[0])
+    return {"kind": kind, "name": data.name, "n_samples": data.n_samples, **measures(data.labels, values)}
 
 
-def _names(machine: Any, groups: dict[str, Any] | None) -> dict[str, list] | None:
-    """Names of the members that are on the page and are not supports; None where features have only numbers."""
-    if groups is None or not machine.names_:
+def _names(model: FittedModel, groups: dict[str, Any] | None) -> dict[str, list[Any]] | None:
+    """Names of the members on the page, but for the supports; None where features have only numbers."""
+    if groups is None or not model.names_:
         return None
-    supports = set(machine.support_features_.tolist())
+    supports = set(model.support_features_.tolist())
     shown = sorted({feature for members in groups["feature"] for feature in members} - supports)
-    names = [machine.names_.get(feature, str(feature)) for feature in shown]
+    names = [model.names_.get(feature, str(feature)) for feature in shown]
     return {"feature": shown, "name": shorten(names, MEMBER_NAME_BUDGET)}
+
+
+def shorten(names: list[str], budget: int) -> list[str]:
+    """Names that fit into a budget of characters; the end of a long one is replaced by its length.
+
+    Examples
+    --------
+    >>> shorten(["ab", "c" * 50], 30)
+    ['ab', 'cccccccccccccccccccccccccccc… (50 characters)']
+    """
+    limit = max(16, level(np.array([len(name) for name in names]), budget))
+    return [name if len(name) <= limit else f"{name[:limit]}… ({len(name):,} characters)" for name in names]

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.errors import BadInput
-from gdm_dask.labelled import Labelled
+from gdm_dask.model import FittedModel
 
 MAX_PIXELS = 1 << 18
 
@@ -21,12 +22,12 @@ def parse_shape(text: str) -> tuple[int, int]:
     """
     match = re.fullmatch(r"\s*(\d+)\s*[x\u00d7,]\s*(\d+)\s*", text)
     if match is None or "0" in match.groups():
-        raise BadInput(f"{text!r} is not the shape of an image: write rows x columns, such as 28x28")
+        raise BadInput(f"the shape of an image must be rows x columns, such as 28x28, got {text!r}")
     return int(match.group(1)), int(match.group(2))
 
 
 def check_shape(shape: tuple[int, int], n_features: int) -> None:
-    """Refuse a shape that does not hold the features, or that is too large for a page."""
+    """Refuse a shape with too few pixels for the features, or with too many for a page."""
     pixels = shape[0] * shape[1]
     if pixels > MAX_PIXELS:
         raise BadInput(f"images of {shape[0]} x {shape[1]} are too large for a report: {MAX_PIXELS:,} pixels fit")
@@ -42,21 +43,20 @@ def class_means(data: Labelled) -> np.ndarray:
     member = np.stack([data.labels < 0, data.labels > 0]).astype(np.float64)
     counts = np.maximum(member.sum(axis=1), 1)
     sums = [(block.matrix() @ member.T).T for block in data.blocks()]
-    return np.concatenate(sums, axis=1) / counts[:, None]
+    means: np.ndarray = np.concatenate(sums, axis=1) / counts[:, None]
+    return means
 
 
-def gather_images(machine: Any, shape: tuple[int, int] | None, data: Labelled | None) -> dict[str, Any] | None:
-    """What the page needs to draw masks; mean images only where there is data."""
-    if shape is None:
-        return None
-    check_shape(shape, machine.n_features_in_)
+def gather_images(model: FittedModel, shape: tuple[int, int], data: Labelled | None) -> dict[str, Any]:
+    """Pixels that are supports or affiliated features; mean images only where there is data."""
+    check_shape(shape, model.n_features_in_)
     affiliated: dict[int, int] = {}
-    if machine.affiliations_ is not None:
-        place = {int(number): k for k, number in enumerate(machine.support_features_)}
-        table = machine.affiliations_[machine.affiliations_["owner"]]
+    if model.affiliations_ is not None:
+        position = {int(number): k for k, number in enumerate(model.support_features_)}
+        table = model.affiliations_[model.affiliations_["owner"]]
         pairs = zip(table["feature"], table["support"], strict=True)
-        affiliated = {int(f): place[int(s)] for f, s in pairs if f != s}
-    images: dict[str, Any] = {"shape": list(shape), "n_pixels": machine.n_features_in_}
+        affiliated = {int(f): position[int(s)] for f, s in pairs if f != s}
+    images: dict[str, Any] = {"shape": list(shape), "n_pixels": model.n_features_in_}
     images["affiliated"] = [[feature, support] for feature, support in sorted(affiliated.items())]
     images["means"] = None
     if data is not None:

@@ -1,13 +1,13 @@
-"""A report as Markdown: what fits into a text that people read or mail."""
+"""A report as Markdown: a text to read or mail."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from gdm_dask.names import printable
 from gdm_dask.report.summary import headline
-from gdm_dask.resources import format_bytes
+from gdm_dask.system.names import printable
+from gdm_dask.system.resources import format_bytes
 
 #: Rows of a table, and members named in it.
 MAX_ROWS = 200
@@ -61,10 +61,9 @@ def _facts(report: dict[str, Any]) -> str:
         rows.append(["affiliated features", affiliated])
     for entry in report["accuracy"]:
         rows.append([f"{entry['kind']} accuracy", f"{entry['accuracy']:.4f} on {escape(entry['name'])}"])
-    state = "converged" if facts["converged"] else "not converged"
     rows += [
         ["redundancy rate", f"{facts['redundancy_rate']:.4f}"],
-        ["cuts", f"{facts['n_cuts']}, gap {facts['gap']:.3g}, {state}"],
+        ["cuts", f"{facts['n_cuts']}, gap {facts['gap']:.3g}, {facts['outcome']}"],
         ["time", f"{facts['seconds']:.2f} s"],
         ["read", format_bytes(report["counts"].get("bytes_read", 0))],
     ]
@@ -142,8 +141,8 @@ def _comparison(report: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             text,
-            _table(["gained", "weight", "spoken for before by"], gained, found["n_gained"]),
-            _table(["lost", "weight", "spoken for now by"], lost, found["n_lost"]),
+            _table(["gained", "weight", "covered before by"], gained, found["n_gained"]),
+            _table(["lost", "weight", "covered now by"], lost, found["n_lost"]),
         ]
     )
 
@@ -154,7 +153,8 @@ def _cuts(report: dict[str, Any]) -> str:
     for t, (lower, upper) in enumerate(zip(cuts["lower"], cuts["upper"], strict=True)):
         gap = (upper - lower) / upper if upper > 0 else 0.0
         rows.append([str(t + 1), str(cuts["n_supports"][t]), f"{lower:.6g}", f"{upper:.6g}", f"{gap:.2%}"])
-    return "## Bounds\n\n" + _table(["cut", "supports", "lower", "upper", "gap"], rows)
+    proved = "" if report["facts"]["certificate"] is None else f"{report['facts']['certificate']}\n\n"
+    return f"## Bounds\n\n{proved}" + _table(["cut", "supports", "lower", "upper", "gap"], rows)
 
 
 def _parameters(report: dict[str, Any]) -> str:

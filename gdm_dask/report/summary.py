@@ -1,10 +1,13 @@
-"""A run in one sentence or three, in plain words."""
+"""A fit in three plain sentences: supports and groups, accuracy, proof."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-#: What the reasons to stop mean to a reader.
+from gdm_dask.model import FittedModel
+
+#: Reasons to stop, in plain words.
 REASONS = {
     "tolerance": "the bounds met within the tolerance",
     "max_cuts": "the limit of cuts was reached",
@@ -23,6 +26,26 @@ def plural(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def outcome(model: FittedModel) -> str:
+    """How a fit ended; only one without a wanted number of supports aims at a gap."""
+    wanted, found = model.get_params()["n_features_to_select"], len(model.support_features_)
+    if wanted is None:
+        return "converged" if model.converged_ else "not converged"
+    return f"stopped at {'' if found == wanted else f'{found:,} of '}{plural(wanted, 'support')}"
+
+
+def certificate(model: FittedModel) -> str | None:
+    """What was proved about the choice of k supports, and what that cost; None where it was not asked for."""
+    if model.certified_share_ is None:
+        return None
+    any_set = plural(model.get_params()["n_features_to_select"], "uncorrelated feature" if model.tau > 0 else "feature")
+    took = f"took {plural(model.counts_['certify_passes'], 'read')} of the data"
+    share = math.floor(1000 * model.certified_share_) / 1000  # rounded up it would not be proved
+    if share == 0:
+        return f"Nothing could be proved about the best {any_set}; the attempt {took}."
+    return f"The supports explain at least {share:.1%} of what any {any_set} can explain; the proof {took}."
+
+
 def headline(accuracy: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The accuracy to speak of: on test data where there is some."""
     by_kind = {entry["kind"]: entry for entry in accuracy}
@@ -30,7 +53,7 @@ def headline(accuracy: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def sentence(report: dict[str, Any]) -> str:
-    """What was found, how well it does, and what is proved of it."""
+    """The three sentences about a fit."""
     return " ".join([_found(report), _does(report), _proved(report)]).replace("  ", " ")
 
 
@@ -62,6 +85,8 @@ def _does(report: dict[str, Any]) -> str:
 def _proved(report: dict[str, Any]) -> str:
     facts = report["facts"]
     took = f"{plural(facts['n_cuts'], 'cut')} took {facts['seconds']:,.1f} s"
+    if facts["wanted"] is not None:
+        return f"{took}; the fit {facts['outcome']}. {facts['certificate'] or 'The choice was not certified.'}"
     if facts["converged"]:
         return f"{took}; the cutting plane converged: its bounds prove a gap of {facts['gap']:.2%} at most."
     reason = REASONS.get(facts["stopped"], facts["stopped"])

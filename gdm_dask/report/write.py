@@ -1,18 +1,81 @@
-"""One dict becomes a page, a Markdown text or JSON."""
+"""A gathered report becomes a page, a Markdown text or JSON.
+
+The page is one file with style, script and data: it fetches nothing, and nothing in a name is executed.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import itertools
 import json
 import os
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from gdm_dask.errors import BadInput
+from gdm_dask.model import FittedModel
 from gdm_dask.report.gather import gather
-from gdm_dask.report.html import to_html
 from gdm_dask.report.markdown import to_markdown
 from gdm_dask.store.folder import write_whole
+
+#: Parts of the script, in the order in which they need each other.
+SCRIPTS = ("base", "charts", "table", "group", "overview", "supports", "map", "images", "insight", "main")
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def embed(value: Any) -> str:
+    r"""JSON that can stand in a script element: no character of it can end the element or start another.
+
+    >>> print(embed({"name": "</script>"}))
+    {"name":"\u003c/script\u003e"}
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # ASCII: U+2028 and lone surrogates are escaped
+    for character, code in _ESCAPES.items():
+        text = text.replace(character, code)
+    return text
+
+
+def compact(report: dict[str, Any]) -> dict[str, Any]:
+    """The report with its longest lists written shorter: steps between feature numbers, correlations as integers."""
+    short = dict(report)
+    if report["groups"] is not None:
+        rho = [[round(10_000 * value) for value in members] for members in report["groups"]["rho"]]
+        short["groups"] = {**report["groups"], "rho": rho}
+    if report["names"] is not None:
+        feature = report["names"]["feature"]
+        steps = [b - a for a, b in itertools.pairwise([0, *feature])]
+        short["names"] = {"steps": steps, "name": report["names"]["name"]}
+    return short
+
+
+def to_html(report: dict[str, Any]) -> str:
+    """A report as a self-contained HTML page."""
+    style = _asset("page.css")
+    script = "(() => {\n'use strict';\n" + "\n".join(_asset(f"page_{name}.js") for name in SCRIPTS) + "})();\n"
+    parts = {
+        "POLICY": f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        "TITLE": html.escape(report["title"][:200]),
+        "STYLE": style,
+        "DATA": embed(compact(report)),
+        "SCRIPT": script,
+        "SENTENCE": html.escape(report["sentence"]),
+    }
+    pieces = _asset("page.html").split("%%")  # text, name, text, name, ..., text
+    return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def _asset(name: str) -> str:
+    return files("gdm_dask.report").joinpath("assets", name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    """Name of an inline element in a content security policy: browsers run no other element."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def to_json(report: dict[str, Any]) -> str:
@@ -36,23 +99,24 @@ def form_of(path: str | os.PathLike[str]) -> str:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in _SUFFIXES:
-        raise BadInput(f"{path}: a report is written as .html, .md or .json")
+        raise BadInput(f"the name of a report must end in .html, .md or .json, got {os.fspath(path)!r}")
     return _SUFFIXES[suffix]
 
 
 def render(report: dict[str, Any], form: str = "html") -> str:
     """A gathered report as text."""
     if form not in FORMS:
-        raise BadInput(f"a report has the form {', '.join(FORMS)}, not {form!r}")
+        raise BadInput(f"form must be one of {', '.join(FORMS)}, got {form!r}")
     return FORMS[form](report)
 
 
-def make_report(machine: Any, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
+def make_report(machine: FittedModel, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
     """Gather a report, write it where a path is given, and return its text.
 
     Parameters
     ----------
     machine : GroupDiscoveryMachine
+        Fitted.
     path : path, optional
         ``.html``, ``.md`` or ``.json``; HTML where there is no path.
     **options

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gdm_dask.work_space import page_aligned
+from gdm_dask.system.scratch import page_aligned
 
 
 class Buffers:

@@ -10,13 +10,14 @@ which it reads as zeros, and the swapped one, whose own checksum is right.
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 from numcodecs import blosc
 
 from gdm_dask.errors import BadInput, DamagedStore
-from gdm_dask.work_space import work_space
+from gdm_dask.system.scratch import work_space
 
 CRC_BYTES = 4
 
@@ -30,9 +31,9 @@ def check_codec(codec: str) -> None:
         raise BadInput(f"unknown codec {codec!r}: choose one of {', '.join(CODECS)}")
 
 
-def codec_metadata(codec: str, itemsize: int) -> list[dict]:
+def codec_metadata(codec: str, itemsize: int) -> list[dict[str, Any]]:
     """Zarr v3 ``codecs`` entry for chunks written by `encode`."""
-    chain: list[dict] = [
+    chain: list[dict[str, Any]] = [
         {"name": "bytes", "configuration": {"endian": "little"}} if itemsize > 1 else {"name": "bytes"}
     ]
     settings = CODECS[codec]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gdm_dask.errors import BadInput, DamagedStore
-from gdm_dask.resources import default_memory_limit, format_bytes, n_cores
+from gdm_dask.features.block import Block, stack
+from gdm_dask.features.values import dtype_of
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array
-from gdm_dask.store.block import Block, stack
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
-from gdm_dask.values import dtype_of
+from gdm_dask.system.resources import default_memory_limit, format_bytes, n_cores
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -52,7 +52,7 @@ class FeatureStore:
         features, samples = self.shape
         return f"<FeatureStore {self.url}: {features:,} features x {samples:,} samples, {self.nnz:,} nonzeros>"
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return open_store, (self.url, self._folder.storage_options)
 
     @property
@@ -104,7 +104,7 @@ class FeatureStore:
 
     @property
     def packed_vocabulary(self) -> np.ndarray | None:
-        """Bytes of the vocabulary of a store of documents (see `gdm_dask.vocabulary.Vocabulary.load`), or None."""
+        """Bytes of the vocabulary of a store of documents (for `Vocabulary.load`), or None."""
         return self._root_array("vocabulary") if "vocabulary" in self.manifest.arrays else None
 
     @property
@@ -345,3 +345,13 @@ def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | N
     ((3, 2), ['ham', 'spam'], [[3, 3], [1, 0]])
     """
     return FeatureStore(Folder(path, storage_options))
+
+
+def is_store(X: Any) -> bool:
+    """Whether `X` is a store, or the path or URL of one."""
+    return isinstance(X, (FeatureStore, str, os.PathLike))
+
+
+def as_store(X: FeatureStore | str | os.PathLike[str]) -> FeatureStore:
+    """An opened store."""
+    return X if isinstance(X, FeatureStore) else open_store(X)

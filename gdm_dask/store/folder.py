@@ -14,8 +14,8 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from gdm_dask.errors import BadInput, GdmError
-from gdm_dask.uncached import read_file, write_file
-from gdm_dask.work_space import work_space
+from gdm_dask.system.scratch import work_space
+from gdm_dask.system.uncached import read_file, write_file
 
 #: Ending of files that are being written; a killed writer may leave some.
 UNFINISHED = ".tmp"
@@ -57,7 +57,8 @@ class Folder:
         if self.is_local:
             return (self.path / key).read_bytes()
         with self._remote():
-            return self._fs.cat_file(f"{self._root}/{key}")
+            content: bytes = self._fs.cat_file(f"{self._root}/{key}")
+            return content
 
     def read_once(self, key: str) -> bytes | memoryview:
         """`read`, of a file that will not be read again soon: around the page cache, into work space of this thread."""

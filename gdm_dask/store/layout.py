@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import DamagedStore
+from gdm_dask.features.block import Block
+from gdm_dask.features.whole_numbers import fewest_decimals, shorten
 from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_ranges, write_array
-from gdm_dask.store.block import Block
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import PARTIAL, Folder
-from gdm_dask.whole_numbers import decimal_places, shorten
 
 FORMAT = "gdm_dask feature store"
 FORMAT_VERSION = 1
@@ -92,7 +92,7 @@ class Manifest:
     nnz: int
     value_type: str
     codec: str
-    classes: list
+    classes: list[Any]
     blocks: list[BlockEntry]
     arrays: dict[str, ArrayEntry]
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -193,15 +193,15 @@ def write_block(folder: Folder, number: int, block: Block, codec: str, names: li
         parts |= {"indptr": block.indptr, "indices": block.indices}
     else:
         parts["counts"] = block.counts().astype(np.uint32)
-    places = None
+    decimals = None
     if block.values is not None:
         parts["values"] = block.values
-        if block.places is not None:
-            places = shorten(block.values, block.places)
+        if block.decimals is not None:
+            decimals = shorten(block.values, block.decimals)
         elif block.values.dtype == np.float64:
-            places = decimal_places(block.values)
+            decimals = fewest_decimals(block.values)
     arrays = {
-        name: write_array(folder, f"{path}/{name}", array, codec, places if name == "values" else None)
+        name: write_array(folder, f"{path}/{name}", array, codec, decimals if name == "values" else None)
         for name, array in sorted(parts.items())
     }
     if names is not None:
@@ -225,10 +225,10 @@ def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, b
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }
-    places = entry.arrays["values"].places if sparse and "values" in found else None
+    decimals = entry.arrays["values"].places if sparse and "values" in found else None
     return Block(
         entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
-        found.get("indptr"), found.get("indices"), found.get("counts"), places,
+        found.get("indptr"), found.get("indices"), found.get("counts"), decimals,
     )  # fmt: skip
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse as sp
 
-from gdm_dask.moments import dense_moments, sparse_moments
-from gdm_dask.store.block import Block, stack
-from gdm_dask.values import dtype_of, narrowest
+from gdm_dask.features.block import Block, stack
+from gdm_dask.features.moments import dense_moments, sparse_moments
+from gdm_dask.features.values import dtype_of, narrowest
 
 #: Decoded bytes of a block in memory: small, because there is nothing to read and threads share the work.
 MEMORY_BLOCK_BYTES = 8 << 20
@@ -36,7 +36,7 @@ class MemoryStore:
             self.block_starts = _cuts(weight, block_bytes)
             self._blocks = [_sparse_block(matrix, value_type, start, stop) for start, stop in self._bounds()]
         else:
-            values = np.ascontiguousarray(X.T, dtype_of(narrowest(X)))  # type: ignore[union-attr]
+            values = np.ascontiguousarray(X.T, dtype_of(narrowest(X)))
             self.block_starts = _cuts(np.arange(n_features + 1) * values.itemsize * n_samples, block_bytes)
             self._blocks = [_dense_block(values, start, stop) for start, stop in self._bounds()]
         self.sizes = [block.nbytes for block in self._blocks]
@@ -49,23 +49,25 @@ class MemoryStore:
         """Bytes of all blocks."""
         return sum(self.sizes)
 
-    def begin_pass(self) -> None:
-        """Nothing to do: no block comes or goes."""
+    def holds(self, number: int) -> bool:
+        """Every block is in memory."""
+        return True
 
-    def block(self, number: int) -> tuple[Block, int]:
-        """Block `number`; nothing is read for it."""
-        return self._blocks[number], 0
-
-    def blocks(self, numbers: list[int]) -> Iterator[tuple[Block, int]]:
-        """Blocks one after the other; nothing is read for them."""
-        return map(self.block, numbers)
+    def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
+        """Blocks one after the other."""
+        return (self._blocks[number] for number in numbers)
 
     def rows(self, features: np.ndarray) -> Block:
         """Some rows, in the order given."""
         owner = np.searchsorted(self.block_starts, features, side="right") - 1
-        return stack(
-            [self._blocks[b].rows(np.array([f - self.block_starts[b]])) for b, f in zip(owner, features, strict=True)]
-        )
+        owners = np.unique(owner) if len(owner) else np.zeros(1, np.int64)
+        places = [np.flatnonzero(owner == number) for number in owners]
+        starts = self.block_starts[owners]
+        parts = [
+            self._blocks[number].rows(features[some] - start)
+            for number, start, some in zip(owners, starts, places, strict=True)
+        ]
+        return stack(parts).rows(np.argsort(np.concatenate(places)))
 
 
 def _cuts(weight: np.ndarray, block_bytes: int) -> np.ndarray:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from gdm_dask.errors import BadInput
-from gdm_dask.moments import dense_moments, sparse_moments
-from gdm_dask.store.block import Block
+from gdm_dask.features.block import Block
+from gdm_dask.features.moments import with_samples
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.folder import Folder
@@ -59,13 +57,14 @@ class SampledStore(FeatureStore):
         self.samples = draw_samples(self._whole.labels, fraction, seed)
         self.shape = (self.shape[0], len(self.samples))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return sampled_store, (self.url, self.fraction, self.seed, self._folder.storage_options)
 
     @cached_property
     def labels(self) -> np.ndarray:
         """Labels of the chosen samples."""
-        return self._whole.labels[self.samples]
+        labels: np.ndarray = self._whole.labels[self.samples]
+        return labels
 
     @property
     def fingerprint(self) -> str:
@@ -75,33 +74,17 @@ class SampledStore(FeatureStore):
 
     def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
         """Block `number`, chosen samples only."""
-        return self._cut(self._whole.load_block(number, buffers))
+        return with_samples(self._whole.load_block(number, buffers), self.samples)
 
     def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
         """Some features, chosen samples only."""
         blocks = {number: held(number) for number in self._blocks_of(features)}
         if blocks and all(block is not None for block in blocks.values()):
             return super().load_rows(features, held)
-        return self._cut(self._whole.load_rows(features))
+        return with_samples(self._whole.load_rows(features), self.samples)
 
     def _blocks_of(self, features: np.ndarray) -> list[int]:
         return [number for number, _ in self._by_block(np.asarray(features, np.int64))]
-
-    def _cut(self, block: Block) -> Block:
-        if block.indptr is None:
-            assert block.values is not None
-            values = np.ascontiguousarray(block.values[:, self.samples])
-            means, norms = dense_moments(values)
-            return Block(block.start, block.stop, len(self.samples), values, means, norms)
-        columns = sp.csc_array(replace(block, places=None).to_scipy())[:, self.samples]  # as it is stored
-        rows = sp.csr_array(columns)
-        rows.sort_indices()
-        indptr, indices = rows.indptr.astype(np.uint32), rows.indices.astype(np.uint32)
-        kept = None if block.values is None else rows.data
-        means, norms = sparse_moments(indptr, kept, len(self.samples), block.power)
-        return Block(
-            block.start, block.stop, len(self.samples), kept, means, norms, indptr, indices, places=block.places
-        )
 
 
 def sampled_store(url: str, fraction: float, seed: int, storage_options: dict[str, Any] | None = None) -> SampledStore:
@@ -128,7 +111,7 @@ class TakenStore(SampledStore):
         self.samples = samples
         self.shape = (self.shape[0], len(samples))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return taken_store, (self.url, self.samples, self._folder.storage_options)
 
     @cached_property

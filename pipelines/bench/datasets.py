@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from gdm_dask.ingestion import run_ingest
+from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams
+from gdm_dask.ingestion.sources.lookalikes import lookalike_source, scaled_lookalike
 from gdm_dask.store import FeatureStore, open_store
-from gdm_dask.text import byte_ngrams
-from gdm_dask.twins import scaled_twin, twin_source
 
 #: Twins in the sizes of the paper's experiments: like, samples, features. The test part has a quarter of the samples.
-TWINS = {"webspam": ("webspam", 80_000, 8_400_000), "kdd2010": ("kdd2010", 100_000, 3_000_000)}
+LOOKALIKES = {"webspam": ("webspam", 80_000, 8_400_000), "kdd2010": ("kdd2010", 100_000, 3_000_000)}
 #: Mails to train on.
 ENRON_TRAIN = 25_000
 MEMORY_LIMIT = "6GB"
@@ -50,7 +50,7 @@ class Dataset:
     @property
     def is_available(self) -> bool:
         """Whether the stores are there or can be made."""
-        return self.is_ready or self.name in TWINS or _enron_folder().is_dir()
+        return self.is_ready or self.name in LOOKALIKES or _enron_folder().is_dir()
 
     @property
     def is_ready(self) -> bool:
@@ -60,7 +60,7 @@ class Dataset:
     def prepare(self) -> None:
         """Make both stores."""
         shutil.rmtree(self.folder / f"{self.name}-train.zarr", ignore_errors=True)
-        parts = _twin(self.name) if self.name in TWINS else _enron()
+        parts = _twin(self.name) if self.name in LOOKALIKES else _enron()
         train = None
         for part, source, labels in zip(("train", "test"), *parts, strict=True):
             path = self.folder / f"{self.name}-{part}.zarr"
@@ -68,10 +68,10 @@ class Dataset:
 
 
 def _twin(name: str) -> tuple:
-    like, n_samples, n_features = TWINS[name]
-    twin = scaled_twin(like, n_samples=n_samples, n_features=n_features)
+    like, n_samples, n_features = LOOKALIKES[name]
+    twin = scaled_lookalike(like, n_samples=n_samples, n_features=n_features)
     bounds = ((0, n_samples), (n_samples, n_samples + n_samples // 4))
-    return [twin_source(like, twin, 0, *bound) for bound in bounds], [None, None]
+    return [lookalike_source(like, twin, 0, *bound) for bound in bounds], [None, None]
 
 
 def _enron_folder() -> Path:

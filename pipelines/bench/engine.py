@@ -1,8 +1,8 @@
 """What the schedulers cost: two workers against one on the passes of a store, and the time that is not work.
 
 Run it with ``make bench-engine``. A pass is what an iteration does: score all features, rank them, send the best back.
-The blocks are 64 MiB and stay in the workers' memory. Overhead is a pass whose tasks do nothing, as a part of one with
-one worker. All figures are the best of many passes in one run.
+The blocks are 64 MiB; threads keep them in memory, other processes read them in each pass. Overhead is a pass whose
+tasks look away, as a part of one with one worker. All figures are the best of many passes in one run.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from pathlib import Path
 
 import numpy as np
 from measure import machine
+from passes import data_of, top
 
-from gdm_dask.engine import Engine
-from gdm_dask.passes import Passes, tasks_of
+from gdm_dask.features.block import Block
+from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.store import FeatureStore
-from gdm_dask.worker import StoreHandle, forget_store
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from large_stores import large_store
+from helpers.large_stores import large_store
 
-N_BLOCKS, BLOCK_BYTES, N_PASSES, K = 24, 64 << 20, 30, 256
+N_BLOCKS, BLOCK_BYTES, N_PASSES = 24, 64 << 20, 30
 
 
-def nothing(numbers: list[int], handle: StoreHandle, vectors: np.ndarray) -> None:
-    """A task without work."""
+class Nothing(ScorePass):
+    """A pass without work."""
+
+    def see(self, part: Ranked, block: Block) -> None:
+        """Look away."""
 
 
 def best(run: Callable[[], object]) -> float:
@@ -42,17 +45,12 @@ def best(run: Callable[[], object]) -> float:
 
 
 def pass_seconds(store: FeatureStore, scheduler: str, n_workers: int, vectors: np.ndarray) -> tuple[float, float]:
-    """Seconds of a pass over blocks that are held, and of one without work."""
-    sizes = [entry.nbytes for entry in store.manifest.blocks]
-    handle = StoreHandle(store, store.nbytes)
-    with Engine(scheduler, n_workers) as engine:
-        passes = Passes(handle, sizes, engine)
-        passes.top(vectors, K)  # reads the blocks
-        work = best(lambda: passes.top(vectors, K))
-        assert passes.counts.blocks_read == store.n_blocks
-        tasks = tasks_of(sizes, engine)
-        empty = best(lambda: engine.map(nothing, tasks, handle, vectors, places=range(len(tasks))))
-    forget_store(handle.fingerprint)
+    """Seconds of a pass, over blocks that are held in the case of threads, and of one without work."""
+    with data_of(store, store.nbytes if scheduler == "threads" else 0, scheduler, n_workers) as data:
+        top(data, vectors)  # reads the blocks
+        work = best(lambda: top(data, vectors))
+        assert data.counts.blocks_read == store.n_blocks * (1 if scheduler == "threads" else data.counts.passes)
+        empty = best(lambda: data.run(Nothing([Question(vectors, 1)])))
     return work, empty
 
 

@@ -17,8 +17,8 @@ from frame import Benchmark, Line, Results, main
 from peers import PEERS, timed
 
 from gdm_dask import GroupDiscoveryMachine, ingest
-from gdm_dask.correlation import block_redundancy_rate
-from gdm_dask.refit import refit
+from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.features.correlation import block_redundancy_rate
 
 K = 100
 IN_MEMORY, OUT_OF_CORE, MAIN_PEER = "gdm, 8 GB", "gdm, 2 GB", "L1 LinearSVC"

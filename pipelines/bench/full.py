@@ -20,8 +20,8 @@ from peers import timed
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.ingestion import run_ingest
-from gdm_dask.twin_files import write_text
-from gdm_dask.twins import scaled_twin
+from gdm_dask.ingestion.sources.lookalikes import scaled_lookalike
+from gdm_dask.ingestion.sources.lookalikes.files import write_text
 
 SCALE = float(os.environ.get("GDM_SCALE", "1"))
 MEMORY_LIMIT = "8GB"
@@ -30,7 +30,7 @@ N_PARTS, N_SUPPORTS = 8, 100
 
 def full(data: Dataset) -> dict[str, Any]:
     """Text, ingest, fit."""
-    twin = scaled_twin(data.name, SCALE)
+    twin = scaled_lookalike(data.name, SCALE)
     with tempfile.TemporaryDirectory(prefix="gdm-full-", dir=data.folder) as folder:
         bounds = [twin.n_samples * part // N_PARTS for part in range(N_PARTS + 1)]
         texts = [Path(folder) / f"{part}.svm" for part in range(N_PARTS)]

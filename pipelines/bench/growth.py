@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from frame import Benchmark, Line, Results, main
-from passes import K, passes_over, weights_of
+from passes import data_of, top, weights_of
 
-from gdm_dask.master import Master
-from gdm_dask.moments import sparse_moments
+from gdm_dask.features.moments import sparse_moments
+from gdm_dask.master.problem import Master
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from large_stores import large_store
+from helpers.large_stores import large_store
 
 #: Nonzeros of a store, and what grows with them: blocks, or samples and with them the nonzeros of a row.
 BLOCK_BYTES = 16 << 20
@@ -42,10 +42,10 @@ def one_pass(n_blocks: int, n_samples: int, per_row: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gdm-bench-") as folder:
         store = large_store(Path(folder) / "x.zarr", n_blocks, BLOCK_BYTES, n_samples, per_row)
         taken = []
-        with passes_over(store, 0) as passes:
+        with data_of(store, 0) as data:
             for _ in range(3):
                 began = time.perf_counter()
-                passes.top(weights_of(store), K)
+                top(data, weights_of(store))
                 taken.append(time.perf_counter() - began)
     return {"seconds": min(taken), "unit_ns": 1e9 * min(taken) / store.nnz, "of": f"{store.nnz:.2e} nonzeros"}
 

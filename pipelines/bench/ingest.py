@@ -22,7 +22,7 @@ TURNS = 2
 N_FEATURES = 1_000_000
 PIECE = 64 << 20
 
-GDM = [sys.executable, "-c", "from gdm_dask.cli.entry import gdm; gdm()", "-q"]
+GDM = [sys.executable, "-c", "from gdm_dask.cli.main import run; run()", "-q"]
 LOAD = """
 import sys, time
 from sklearn.datasets import load_svmlight_file

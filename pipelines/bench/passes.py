@@ -21,27 +21,48 @@ import numpy as np
 from datasets import Dataset
 from frame import Benchmark, Line, Results, main
 
-from gdm_dask.correlation import correlation_limit
-from gdm_dask.engine import Engine
-from gdm_dask.passes import Passes
+from gdm_dask.engine import open_engine
+from gdm_dask.engine.data import Data, StoredData
+from gdm_dask.engine.plan import FitPlan, Work, Worker
+from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.groups import GroupPass, prepare
+from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.arrays import read_array
 from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
 from gdm_dask.store.layout import block_path
-from gdm_dask.worker import StoreHandle, forget_store
 
 K, N_SUPPORTS, TAU, N_THREADS = 400, 200, 0.25, 2
 TURNS = 5
 
 
+class Plan(FitPlan):
+    """Holds as many bytes as asked for."""
+
+    held_bytes = 0
+
+    def room(self, workers: list[Worker]) -> int:
+        """The same for any workers."""
+        return self.held_bytes
+
+
 @contextmanager
-def passes_over(store: FeatureStore, cache_bytes: int) -> Iterator[Passes]:
-    """Passes with the threads scheduler."""
-    handle = StoreHandle(store, cache_bytes)
-    with Engine("threads", N_THREADS) as engine:
-        yield Passes(handle, [entry.nbytes for entry in store.manifest.blocks], engine)
-    forget_store(handle.fingerprint)
+def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "threads", n_workers: int = 2) -> Iterator[Data]:
+    """A store behind an engine, of which this process holds so many bytes."""
+    blocks = store.manifest.blocks
+    sizes, rows = [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks]
+    plan = Plan(Work(sizes, rows, store.shape[1], N_SUPPORTS, 1), None, False)
+    object.__setattr__(plan, "held_bytes", held_bytes)
+    with open_engine(scheduler, n_workers) as engine:
+        data = StoredData(store, engine, plan)
+        yield data
+        data.close()
+
+
+def top(data: Data, vectors: np.ndarray, k: int = K) -> Ranked:
+    """One score pass."""
+    return data.run(ScorePass([Question(vector[None], k) for vector in vectors]))
 
 
 def take_turns(**runs: Callable[[], object]) -> dict[str, float]:
@@ -78,14 +99,14 @@ def cached(data: Dataset) -> dict[str, Any]:
     """A score pass over held blocks, and scipy on the same arrays."""
     store = data.train
     vector = weights_of(store)
-    with passes_over(store, store.nbytes) as passes, ThreadPoolExecutor(N_THREADS) as pool:
-        passes.top(vector, K)
-        matrices = [block.to_scipy() for block, _ in passes.handle.blocks(range(store.n_blocks))]
+    with data_of(store, store.nbytes) as ours, ThreadPoolExecutor(N_THREADS) as pool:
+        top(ours, vector)
+        matrices = [store.read_block(number) for number in range(store.n_blocks)]
         taken = take_turns(
-            ours=lambda: passes.top(vector, K),
+            ours=lambda: top(ours, vector),
             scipy=lambda: list(pool.map(lambda matrix: matrix @ vector[0], matrices)),
         )
-        assert passes.counts.blocks_read == store.n_blocks
+        assert ours.counts.blocks_read == store.n_blocks
     return {"seconds": taken["ours"], "scipy_seconds": taken["scipy"], "nonzeros": store.nnz}
 
 
@@ -93,9 +114,9 @@ def out_of_core(data: Dataset) -> dict[str, Any]:
     """A score pass that reads everything, and reading alone."""
     store = data.train
     vector = weights_of(store)
-    with passes_over(store, 0) as passes, ThreadPoolExecutor(N_THREADS) as pool:
+    with data_of(store, 0) as ours, ThreadPoolExecutor(N_THREADS) as pool:
         taken = take_turns(
-            ours=lambda: passes.top(vector, K),
+            ours=lambda: top(ours, vector),
             numbers=lambda: decode(store, pool, as_stored=False),
             stored=lambda: decode(store, pool, as_stored=True),
         )
@@ -107,10 +128,10 @@ def groups(data: Dataset) -> dict[str, Any]:
     """Groups of the features that rank first, and a score pass, both out of core."""
     store = data.train
     vector = weights_of(store)
-    with passes_over(store, 0) as passes:
-        supports = passes.rows(passes.top(vector, N_SUPPORTS)[0].features)
+    with data_of(store, 0) as ours:
+        supports = ours.rows(top(ours, vector, N_SUPPORTS).rankings[0].features)
         taken = take_turns(
-            ours=lambda: passes.groups(supports, correlation_limit(TAU)), score=lambda: passes.top(vector, K)
+            ours=lambda: ours.run(GroupPass(prepare(supports, correlation_limit(TAU)))), score=lambda: top(ours, vector)
         )
     return {"seconds": taken["ours"], "score_seconds": taken["score"]}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.correlation import as_rows, block_redundancy_rate
-from gdm_dask.refit import refit
-from gdm_dask.synthetic import compare_groups
+from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.features.correlation import as_rows, block_redundancy_rate
+from gdm_dask.ingestion.sources.lookalikes.paper_data import compare_groups
 
 from .columns import Matrix
 from .problem import Problem

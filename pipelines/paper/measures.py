@@ -7,20 +7,24 @@ machine's default.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from inspect import signature
 
 import numpy as np
 import pandas as pd
 
 from gdm_dask import GroupDiscoveryMachine
-from gdm_dask.correlation import correlation_limit
-from gdm_dask.cutting_plane import new_machine, step
-from gdm_dask.data import open_data
-from gdm_dask.engine import Engine
-from gdm_dask.matching import METHODS, NEGLIGIBLE, Candidates, Spoken
-from gdm_dask.passes import Passes
-from gdm_dask.selection import settings_for
+from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.fit import choose_settings
+from gdm_dask.cutting_plane.matching import METHODS, find_cut
+from gdm_dask.cutting_plane.problem import Problem, Settings
+from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
+from gdm_dask.engine import open_engine
+from gdm_dask.engine.data import Data
+from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.ranking import WORKING_VALUES, Question
+from gdm_dask.inputs import open_data
 
 from . import registry
 from .columns import standardised
@@ -40,31 +44,42 @@ Measure = Callable[[Training], Iterator[tuple[str, float]]]
 
 @dataclass(frozen=True)
 class Weighing:
-    """The samples' weights before a cut: alpha * y, and |alpha|."""
+    """The samples' weights before a cut: alpha * y up to a factor, and its norm."""
 
     vector: np.ndarray
     norm: float
 
 
-def weighings(training: Training, C: float, passes: Passes) -> Iterator[Weighing]:
-    """Weights of the samples at each iteration of Algorithm 1."""
-    machine = GroupDiscoveryMachine(C=C, tau=TAU, cut_size=CUT_SIZE)
-    settings = settings_for(machine, training.X.shape[1], len(training.y))
-    state = new_machine(training.y.astype(np.float64), settings)
-    for _ in range(N_CUTS):
-        alpha = state.master.alpha
-        yield Weighing(alpha * training.y, float(np.linalg.norm(alpha)))
-        if step(state, passes, settings) is None:
-            return
+def settings_of(training: Training, C: float) -> Settings:
+    """Cuts of ten features."""
+    return choose_settings(training.X.shape[1], len(training.y), C=C, tau=TAU, cut_size=CUT_SIZE, intercept=False)
+
+
+@contextmanager
+def opened(training: Training) -> Iterator[Data]:
+    """The training data, behind an engine."""
+    settings = settings_of(training, DEFAULT_C)
+    with open_engine("synchronous") as engine, open_data(training.X, engine, None, settings) as data:
+        yield data
+
+
+def weighings(training: Training, C: float, data: Data) -> Iterator[Weighing]:
+    """Weights of the samples at each iteration of Algorithm 1, with a read for every cut."""
+    settings = replace(settings_of(training, C), max_cuts=N_CUTS, cuts_per_read=1)
+    problem = Problem(training.y.astype(np.float64), settings)
+    duals = [problem.master.duals[0]]
+    solve([problem], data, lambda problem: duals.append(problem.master.duals[0]))
+    for vector in duals[:N_CUTS]:
+        yield Weighing(vector, float(np.linalg.norm(vector)))
 
 
 def pruning(training: Training) -> Iterator[tuple[str, float]]:
     """Theorem 1: the share of all features that is left to scan for the best support, where it prunes most."""
     Z = standardised(training.X) / np.sqrt(len(training.y))
-    with Engine("synchronous", None) as engine, open_data(training.X, engine, None, N_SUPPORTS) as data:
+    with opened(training) as data:
         for C in (1.0, DEFAULT_C):
             shares, best = [], []
-            for weighing in weighings(training, C, data.passes):
+            for weighing in weighings(training, C, data):
                 scores = np.abs(Z.T @ weighing.vector)
                 shares.append(float(np.mean(scores >= scores.max() - np.sqrt(2 * TAU) * weighing.norm)))
                 best.append(float(scores.max()) / weighing.norm)
@@ -74,15 +89,15 @@ def pruning(training: Training) -> Iterator[tuple[str, float]]:
 
 def matching(training: Training) -> Iterator[tuple[str, float]]:
     """Proposition 2: the value of (6) that greedy matching finds, as a part of the optimum."""
-    with Engine("synchronous", None) as engine, open_data(training.X, engine, None, N_SUPPORTS) as data:
+    with opened(training) as data:
         parts = []
-        for weighing in weighings(training, DEFAULT_C, data.passes):
-            ranking = data.passes.top(weighing.vector[None], RANKED)[0]
+        for weighing in weighings(training, DEFAULT_C, data):
+            (seen,) = read(data, [Question(weighing.vector[None], RANKED, n_values=WORKING_VALUES)])
             values = {}
-            for name, solve in METHODS.items():
-                floor = NEGLIGIBLE * weighing.norm
-                candidates = Candidates(ranking, Spoken(correlation_limit(TAU)), data.passes.rows, floor)
-                values[name] = solve(candidates, CUT_SIZE, False).value
+            for name in METHODS:
+                supports = Supports(correlation_limit(TAU))
+                working, limit = WorkingSet(seen, supports), supports.limit
+                values[name] = find_cut(working, weighing.vector[None], np.zeros(0), CUT_SIZE, limit, name).value
             parts.append(values["greedy"] / values["exact"])
         yield "smallest part of the optimum", min(parts)
         yield "cuts that are optimal", float(np.sum(np.array(parts) > 1 - 1e-9))
@@ -100,7 +115,9 @@ def counterexample(training: Training) -> Iterator[tuple[str, float]]:
 def convergence(training: Training) -> Iterator[tuple[str, float]]:
     """Cuts to a gap of 0.1 %, and the gap after ten of them."""
     for C in (1.0, DEFAULT_C):
-        machine = GroupDiscoveryMachine(C=C, tau=TAU, cut_size=CUT_SIZE, groups=False, scheduler="synchronous")
+        machine = GroupDiscoveryMachine(
+            C=C, tau=TAU, cut_size=CUT_SIZE, groups=False, scheduler="synchronous", fit_intercept=False
+        )
         machine.fit(training.X, training.y)
         lower, upper = machine.lower_bounds_, machine.upper_bounds_
         last = min(N_CUTS, len(lower)) - 1

@@ -38,7 +38,7 @@ const shapeLegend = (series) => el('ul', { class: 'legend' }, series.map((one) =
 function showImportance() {
   const found = report.importance;
   if (!found) return;
-  const fitted = report.accuracy.some((entry) => entry.kind === 'test') ? 'samples that the machine was not fitted on' : 'the training samples, so the figures flatter the machine';
+  const fitted = report.accuracy.some((entry) => entry.kind === 'test') ? 'samples that the model was not fitted on' : 'the training samples, so the figures flatter the machine';
   const body = show('importance', 'Importance', `Accuracy lost when the members of a group are permuted together, over ${plural(found.n_repeats, 'permutation')} of ${whole(found.n_samples)} samples; measured on ${fitted}.`);
   if (found.accuracy_members !== null) body.append(accuracyPair(found));
   const series = [{ name: 'support, model on supports only', color: '--zero-fill' }];

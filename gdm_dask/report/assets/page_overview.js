@@ -28,8 +28,16 @@ function showGlance() {
     tiles.append(tile(`Accuracy, ${entry.kind}`, percent(entry.accuracy, 2), [`${auc}on ${plural(entry.n_samples, 'sample')} of `, el('bdi', {}, entry.name)]));
   }
   tiles.append(tile('Redundancy rate', facts.redundancy_rate.toFixed(4), 'of the supports; 0 is none'));
-  const state = facts.converged ? el('span', { class: 'state good' }, '✓ converged') : el('span', { class: 'state unproved' }, '○ not converged');
-  tiles.append(tile('Gap', percent(facts.gap, facts.gap < 0.01 ? 3 : 1), [state, `; ended by ${stopReasons[facts.stopped] ?? facts.stopped}`]));
+  const gap = percent(facts.gap, facts.gap < 0.01 ? 3 : 1);
+  if (facts.wanted !== null) {
+    tiles.append(tile('Gap', gap, [el('span', { class: 'state' }, facts.outcome), '; the gap is about the cuts, not about this number']));
+  } else {
+    const state = facts.converged ? el('span', { class: 'state good' }, '✓ converged') : el('span', { class: 'state unproved' }, '○ not converged');
+    tiles.append(tile('Gap', gap, [state, `; ended by ${stopReasons[facts.stopped] ?? facts.stopped}`]));
+  }
+  if (facts.certified_share !== null) {
+    tiles.append(tile('Certified', `≥ ${percent(Math.floor(1000 * facts.certified_share) / 1000, 1)}`, `of what any ${plural(facts.wanted, 'feature')} can explain`));
+  }
   tiles.append(tile('Time', seconds(facts.seconds), `for ${plural(facts.n_cuts, 'cut')} and the groups`));
 }
 
@@ -41,11 +49,12 @@ function legend(entries) {
 function showBounds() {
   const cuts = report.cuts;
   if (!cuts.lower.length) return;
-  const proved = facts.converged
-    ? `They meet within the tolerance (${digits(report.parameters.tol)}), which proves the cuts nearly optimal for problem (4).`
+  const proved = facts.wanted !== null
+    ? `The fit ${facts.outcome}; the bounds are about the cuts, not about this number. ${facts.certificate ?? 'The choice was not certified.'}`
+    : facts.converged ? `They meet within the tolerance (${digits(report.parameters.tol)}), which proves the cuts nearly optimal for problem (4).`
     : 'They do not meet within the tolerance, so the cuts are not proved optimal; the fit ended for another reason.';
   const chosen = facts.n_entered > nSupports ? ` From the ${whole(facts.n_entered)} supports that entered, the best ${whole(nSupports)} were then chosen: a step that the bounds do not cover.` : '';
-  const body = show('bounds', 'Bounds', `After each cut the optimum of problem (4), over the features that no support speaks for, lies between the two lines: both are valid bounds, also where the matching is greedy. ${proved}${chosen}`);
+  const body = show('bounds', 'Bounds', `After each cut the optimum of problem (4), over the features that no support covers, lies between the two lines: both are valid bounds, also where the matching is greedy. ${proved}${chosen}`);
   const gap = cuts.lower.map((lower, k) => (cuts.upper[k] > 0 ? Math.max(0, (cuts.upper[k] - lower) / cuts.upper[k]) : 0));
   const bounds = el('div', { class: 'plot' });
   const gaps = el('div', { class: 'plot' });
@@ -84,7 +93,7 @@ function showAbout() {
   body.append(el('dl', { class: 'prose' },
     term('Support', 'A feature that tells the classes apart and correlates with no other support.'),
     term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau). Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
-    term('Weight', 'Of the normalised feature in the machine. Its sign tells the class that the feature speaks for when it is large.'),
+    term('Weight', 'Of the normalised feature in the model. Its sign tells the class that the feature speaks for when it is large.'),
     term('Score', 'How much a feature would change the margin at the moment its cut was made.'),
     term('Redundancy rate', 'The mean |ρ| over pairs of supports, divided as in the paper of Zhai, Tan, Tsang and Ong (ICML 2012).'),
     term('Gap', 'How far apart the bounds are, relative to the upper one. Only a gap within the tolerance is called converged.'),

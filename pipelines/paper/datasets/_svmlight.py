@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gdm_dask.svmlight import parse
+from gdm_dask.ingestion.sources.svmlight_parser import parse
 
 _OPEN: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 

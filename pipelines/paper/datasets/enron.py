@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdm_dask.documents import open_corpus
-from gdm_dask.text import byte_ngrams
+from gdm_dask.ingestion.sources.documents.corpus import open_corpus
+from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams
 
 from ..problem import Problem, data_file
 from ._cache import kept

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdm_dask.documents import open_corpus
-from gdm_dask.vocabulary import TextSettings, count_vocabulary
+from gdm_dask.ingestion.sources.documents.corpus import open_corpus
+from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings, count_vocabulary
 
 from ..problem import Problem, data_file
 from ._cache import kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gdm_dask.synthetic import make_paper_data
+from gdm_dask.ingestion.sources.lookalikes.paper_data import make_paper_data
 
 from ..problem import Problem
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdm_dask.information import discretise, encode, symmetrical_uncertainty
+from gdm_dask.features.information import discretise, encode, symmetrical_uncertainty
 
 from ..columns import Matrix, best_first, dense
 

@@ -18,5 +18,5 @@ NEEDS_TRUTH = False
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
     """Features by |weight|."""
-    machine = GroupDiscoveryMachine(k, tau=0.0, groups=False, scheduler="synchronous").fit(X, y)
+    machine = GroupDiscoveryMachine(k, tau=0.0, groups=False, scheduler="synchronous", fit_intercept=False).fit(X, y)
     return machine.support_features_

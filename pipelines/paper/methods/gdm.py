@@ -16,5 +16,5 @@ TAU = 0.25
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
     """Supports by |weight|."""
-    machine = GroupDiscoveryMachine(k, tau=TAU, groups=False, scheduler="synchronous").fit(X, y)
+    machine = GroupDiscoveryMachine(k, tau=TAU, groups=False, scheduler="synchronous", fit_intercept=False).fit(X, y)
     return machine.support_features_

@@ -16,7 +16,7 @@ NEEDS_TRUTH = False
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
     """The supports by |weight|, then the affiliated features by the strength of their support."""
-    machine = GroupDiscoveryMachine(k, tau=TAU, scheduler="synchronous").fit(X, y)
+    machine = GroupDiscoveryMachine(k, tau=TAU, scheduler="synchronous", fit_intercept=False).fit(X, y)
     supports = machine.support_features_
     assert machine.groups_ is not None
     members = np.concatenate([supports, *(machine.groups_[int(support)] for support in supports)])

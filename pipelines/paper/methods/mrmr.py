@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdm_dask.information import discretise, encode, information_gain
+from gdm_dask.features.information import discretise, encode, information_gain
 
 from ..columns import Matrix, dense
 

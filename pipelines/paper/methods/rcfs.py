@@ -14,7 +14,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-from gdm_dask.correlation import correlation_limit
+from gdm_dask.features.correlation import correlation_limit
 
 from ..columns import Matrix, dense
 

@@ -1,0 +1,1 @@
+"""Analyses of a fitted model: metrics, importance, stability, cross-validation."""

@@ -1,0 +1,224 @@
+"""Group permutation importance: the drop of accuracy when the members of a group are permuted together.
+
+Tools that permute one feature at a time find little in a feature with correlated copies: the copies stand in for it.
+Permuting all members of a group with one permutation removes all information of the group.
+
+In a linear model, permuting a group with one permutation permutes its part of the decision value. So no matrix is
+shuffled: each repeat costs one vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from gdm_dask.analysis.metrics import Labelled
+from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.errors import BadInput
+from gdm_dask.model import FittedModel, decision
+from gdm_dask.system.resources import default_memory_limit
+
+#: Members of all groups together that a model on all members is fitted on.
+MAX_MEMBERS = 20_000
+#: Samples that accuracies after permutations are measured on.
+MAX_SAMPLES = 20_000
+
+
+@dataclass(frozen=True)
+class GroupImportance:
+    """Importance of each group, in the order of the supports. All drops are of accuracy, means over the repeats.
+
+    Attributes
+    ----------
+    support : list of float
+        Drop of the refitted SVM (supports only) when the support is permuted.
+    support_std : list of float
+        Its standard deviation over the repeats.
+    group, group_std : list of float or None
+        Drop of a model on all members when all members of the group are permuted together.
+    alone : list of float or None
+        Drop of that model when only the support is permuted, as single-feature tools do.
+    accuracy_supports : float
+        Of the refitted SVM.
+    accuracy_members : float or None
+        Of the model on supports and affiliated features.
+    n_members : int or None
+        Features of the model on all members.
+    members_per_group : int or None
+        Members of each group that it was fitted on, at the most; the strongest ones.
+    n_repeats, n_samples : int
+    evaluated_on, fitted_on : str
+        Names of the data; `fitted_on` belongs to the model on all members.
+    """
+
+    support: list[float]
+    support_std: list[float]
+    group: list[float] | None
+    group_std: list[float] | None
+    alone: list[float] | None
+    accuracy_supports: float
+    accuracy_members: float | None
+    n_members: int | None
+    members_per_group: int | None
+    n_repeats: int
+    n_samples: int
+    evaluated_on: str
+    fitted_on: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def group_importance(
+    machine: FittedModel, data: Any, train: Any = None, n_repeats: int = 5, seed: int = 0
+) -> GroupImportance:
+    """Permutation importance of the groups of a fitted model.
+
+    Parameters
+    ----------
+    machine : GroupDiscoveryMachine
+        Fitted.
+    data : store, path or URL of one, or tuple (X, y)
+        Data to measure accuracy on; best other data than the training data.
+    train : as `data`, optional
+        The training data. With it, a linear SVM is fitted on all members as well, and groups are permuted as
+        a whole.
+    n_repeats : int
+    seed : int
+
+    Returns
+    -------
+    GroupImportance
+
+    Examples
+    --------
+    >>> from gdm_dask import GroupDiscoveryMachine
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([-1, 1], 100)
+    >>> X = rng.normal(size=(200, 6))
+    >>> X[:, 0] += 2 * y
+    >>> X[:, 1] = X[:, 0]
+    >>> gdm = GroupDiscoveryMachine(n_features_to_select=1).fit(X, y)
+    >>> found = group_importance(gdm, (X, y), train=(X, y))
+    >>> found.group[0] > 0.3, found.alone[0] < found.group[0]
+    (True, True)
+    """
+    check_is_fitted(machine)
+    if n_repeats < 1:
+        raise BadInput(f"n_repeats must be an integer >= 1, got {n_repeats!r}")
+    measured = _Measured(Labelled(data, machine), n_repeats, np.random.default_rng(seed))
+    supports, coef, intercept = machine.support_features_, machine.coef_[0], machine.intercept_[0]
+    accuracy, drops = measured.drops(supports, coef, intercept, [_alone(len(supports))])
+    everything = dict.fromkeys(_MEMBER_FACTS)
+    if train is not None and machine.groups_ is not None:
+        everything = _on_all_members(machine, measured, Labelled(train, machine))
+    return GroupImportance(
+        support=drops[0][0],
+        support_std=drops[0][1],
+        accuracy_supports=accuracy,
+        n_repeats=n_repeats,
+        n_samples=len(measured.sample),
+        evaluated_on=measured.data.name,
+        **everything,
+    )
+
+
+_MEMBER_FACTS = ("group", "group_std", "alone", "accuracy_members", "n_members", "members_per_group", "fitted_on")
+
+
+class _Measured:
+    """Data to measure accuracies on, with the permutations that all groups share."""
+
+    def __init__(self, data: Labelled, n_repeats: int, rng: np.random.Generator) -> None:
+        self.data = data
+        self.sample = np.arange(data.n_samples)
+        if data.n_samples > MAX_SAMPLES:
+            self.sample = np.sort(rng.choice(data.n_samples, MAX_SAMPLES, replace=False))
+        self.permutations = np.stack([rng.permutation(len(self.sample)) for _ in range(n_repeats)])
+
+    def drops(
+        self, features: np.ndarray, coef: np.ndarray, intercept: float, groupings: list[list[np.ndarray]]
+    ) -> tuple[float, list[tuple[list[float], list[float]]]]:
+        """Accuracy of a linear model on some features, and its drop when groups of them are permuted."""
+        rows = self.data.rows(features)
+        values = decision(rows, coef, intercept)
+        positive = self.data.labels > 0
+        accuracy = float(np.mean((values > 0) == positive))
+        columns = rows.matrix().T[self.sample]
+        arguments = values[self.sample], positive[self.sample], self.permutations
+        return accuracy, [_permuted(columns, coef, groups, *arguments) for groups in groupings]
+
+
+def _on_all_members(model: FittedModel, measured: _Measured, train: Labelled) -> dict[str, Any]:
+    """Fit on supports and affiliated features; permute groups, and supports alone."""
+    groups, cut = _strongest_members(model, train, max(train.n_samples, measured.data.n_samples))
+    members = np.unique(np.concatenate(groups))
+    rows = train.rows(members)
+    usable = np.flatnonzero(rows.norms > 0)
+    coef = np.zeros(len(members))
+    coef[usable], intercept = refit(rows.rows(usable), train.labels)
+    whole = [np.searchsorted(members, group) for group in groups]
+    alone = [np.searchsorted(members, [support]) for support in model.support_features_]
+    accuracy, drops = measured.drops(members, coef, intercept, [whole, alone])
+    return {
+        "group": drops[0][0],
+        "group_std": drops[0][1],
+        "alone": drops[1][0],
+        "accuracy_members": accuracy,
+        "n_members": len(members),
+        "members_per_group": cut,
+        "fitted_on": train.name,
+    }
+
+
+def _alone(n_supports: int) -> list[np.ndarray]:
+    return [np.array([k]) for k in range(n_supports)]
+
+
+def _strongest_members(model: FittedModel, train: Labelled, n_samples: int) -> tuple[list[np.ndarray], int]:
+    """Members of each group, by |rho|, as many as a model can be fitted on; and how many of a group at the most."""
+    assert model.groups_ is not None
+    assert model.affiliations_ is not None
+    fitting = max(1, default_memory_limit() // (32 * n_samples))
+    sizes = np.array([len(group) for group in model.groups_.values()])
+    cut = level(sizes, MAX_MEMBERS if train.is_sparse else min(MAX_MEMBERS, fitting))
+    table = model.affiliations_
+    ordered = table.iloc[np.argsort(-table["correlation"].abs().to_numpy(), kind="stable")]
+    first = ordered.groupby("support", sort=False)["feature"]
+    strongest = {support: np.sort(features.to_numpy()[:cut]) for support, features in first}
+    return [np.union1d(strongest[int(k)], [k]) for k in model.support_features_], int(min(cut, sizes.max()))
+
+
+def _permuted(
+    columns: Any, coef: np.ndarray, groups: list[np.ndarray], values: np.ndarray, positive: np.ndarray,
+    permutations: np.ndarray,
+) -> tuple[list[float], list[float]]:  # fmt: skip
+    """Drop of accuracy for each group when its columns are permuted together: mean and deviation."""
+    accuracy = np.mean((values > 0) == positive)
+    drops = np.empty((len(groups), len(permutations)))
+    for k, group in enumerate(groups):
+        part = decision(columns[:, group], coef[group], 0.0)
+        rest = values - part
+        for repeat, permutation in enumerate(permutations):
+            drops[k, repeat] = accuracy - np.mean((rest + part[permutation] > 0) == positive)
+    return drops.mean(axis=1).tolist(), drops.std(axis=1).tolist()
+
+
+def level(sizes: np.ndarray, budget: int) -> int:
+    """The largest limit at which lists of these sizes, each cut at it, fit into a budget; at least 1.
+
+    Examples
+    --------
+    >>> level(np.array([2, 3, 100]), 25), level(np.array([2, 3]), 25)
+    (20, 3)
+    """
+    order = np.sort(np.asarray(sizes, np.int64))
+    if len(order) == 0 or order.sum() <= budget:
+        return int(order.max(initial=1))
+    before = np.concatenate([[0], np.cumsum(order)[:-1]])
+    room = (budget - before) // np.arange(len(order), 0, -1)  # for each of the lists from here on
+    return max(1, int(room[np.argmax(room < order)]))

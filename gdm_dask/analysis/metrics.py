@@ -1,0 +1,227 @@
+"""Accuracy, balanced accuracy, AUC and redundancy of a fitted model on labelled data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
+
+from gdm_dask.engine.collections import is_dask
+from gdm_dask.errors import BadInput
+from gdm_dask.features.block import Block
+from gdm_dask.features.correlation import as_rows, block_redundancy_rate
+from gdm_dask.model import FittedModel, decision
+from gdm_dask.store import FeatureStore, as_store, is_store
+
+#: Samples of a task that predicts.
+CHUNK = 100_000
+
+
+class _KnownClasses(Protocol):
+    """A model, as far as labels and features are compared with its own."""
+
+    n_features_in_: int
+    classes_: np.ndarray
+
+
+class Labelled:
+    """A store, or a matrix and its labels, as rows of features and labels -1 and +1.
+
+    Parameters
+    ----------
+    data : store, path or URL of one, or tuple (X, y)
+        Samples x features in a tuple.
+    model : GroupDiscoveryMachine
+        Fitted; the data must have its features and classes. A class is known by its value, or by its text: a store
+        that was made of text has the classes "0" and "1" where a matrix has 0 and 1.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> fitted = SimpleNamespace(n_features_in_=2, classes_=np.array(["ham", "spam"]))
+    >>> data = Labelled(([[1.0, 0.0], [0.0, 3.0]], ["spam", "ham"]), fitted)
+    >>> data.labels.tolist(), data.rows(np.array([1])).values.tolist()
+    ([1, -1], [[0.0, 3.0]])
+    """
+
+    def __init__(self, data: Any, model: _KnownClasses) -> None:
+        self.store: FeatureStore | None = None
+        self._X: Any = None
+        codes: np.ndarray  # position of each sample's class in `classes`
+        if is_store(data):
+            self.store = as_store(data)
+            self.name = self.store.url.rstrip("/").rsplit("/", 1)[-1]
+            self.n_features, classes, codes = self.store.shape[0], self.store.classes, self.store.labels > 0
+        elif isinstance(data, tuple) and len(data) == 2:
+            self.name = "the given matrix"
+            self._X = _in_memory(data[0])
+            self.n_features = self._X.shape[1]
+            found, codes = np.unique(np.asarray(data[1]).ravel(), return_inverse=True)
+            classes = found.tolist()
+            if len(codes) != self._X.shape[0]:
+                raise BadInput(f"{self.name} has {self._X.shape[0]} samples, but there are {len(codes)} labels")
+        else:
+            raise BadInput(
+                f"the data must be a store, the path or URL of one, or a tuple (X, y), got {type(data).__name__}"
+            )
+        if self.n_features != model.n_features_in_:
+            raise BadInput(
+                f"{self.name} has {self.n_features} features, but the model was fitted on {model.n_features_in_}"
+            )
+        self.labels = self._signs(classes, model.classes_.tolist())[codes.astype(np.int64)]
+
+    def _signs(self, classes: list[Any], known: list[Any]) -> np.ndarray:
+        """-1 or +1 for each class, by its position in the model's `classes_`."""
+        positions = [_position(name, known) for name in classes]
+        unknown = [str(name) for name, position in zip(classes, positions, strict=True) if position < 0]
+        if unknown:
+            raise BadInput(f"{self.name} has the classes {unknown}, but the model was fitted on {known}")
+        return np.array([-1, 1])[positions]
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return len(self.labels)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are compressed."""
+        return self.store.is_sparse if self.store is not None else not isinstance(self._X, np.ndarray)
+
+    def rows(self, features: np.ndarray) -> Block:
+        """Raw rows of some features, in the order given."""
+        if self.store is not None:
+            return self.store.load_rows(features)
+        columns = self._X[:, features] if self.is_sparse is False else self._X.tocsc()[:, features]
+        return as_rows(columns)
+
+    def blocks(self) -> Iterator[Block]:
+        """All rows, block by block."""
+        if self.store is None:
+            yield as_rows(self._X)
+            return
+        for number in range(self.store.n_blocks):
+            yield self.store.load_block(number)
+
+
+def _position(name: Any, known: list[Any]) -> int:
+    """Position of a class among the known ones, by its value or else by its text; -1 for an unknown class."""
+    if name in known:
+        return known.index(name)
+    texts = [str(one) for one in known]
+    return texts.index(str(name)) if str(name) in texts else -1
+
+
+def _in_memory(X: Any) -> Any:
+    """A matrix as an array or a sparse matrix."""
+    if is_dask(X):
+        raise BadInput("a Dask collection is not in memory: ingest it and pass the store, or compute() it first")
+    X = X.to_numpy() if hasattr(X, "to_numpy") else X
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    if len(X.shape) != 2:
+        raise BadInput(f"X must be a matrix of samples x features, got an array of shape {X.shape}")
+    return X
+
+
+def measures(labels: np.ndarray, values: np.ndarray) -> dict[str, float | None]:
+    """Accuracy of decision values against labels -1 and +1; balanced accuracy and AUC where both classes occur.
+
+    Examples
+    --------
+    >>> measures(np.array([-1, 1, 1, 1]), np.array([-2.0, 0.5, -0.5, 3.0]))
+    {'accuracy': 0.75, 'balanced_accuracy': 0.8333333333333333, 'auc': 1.0}
+    """
+    predicted = np.where(values > 0, 1, -1)
+    both = len(np.unique(labels)) == 2
+    return {
+        "accuracy": float(accuracy_score(labels, predicted)),
+        "balanced_accuracy": float(balanced_accuracy_score(labels, predicted)) if both else None,
+        "auc": float(roc_auc_score(labels, values)) if both else None,
+    }
+
+
+def evaluate(
+    model: FittedModel, store: FeatureStore, distributed: bool = False, scheduler: Any = None
+) -> dict[str, Any]:
+    """Accuracy, balanced accuracy, AUC and redundancy rate of a model on a store, with the sizes.
+
+    Balanced accuracy and AUC are None where the store has samples of one class only.
+
+    Parameters
+    ----------
+    model : GroupDiscoveryMachine
+        Fitted.
+    store : FeatureStore
+    distributed : bool
+        Compute the decision values by Dask tasks over the samples, with `dask_ml.wrappers.ParallelPostFit`.
+    scheduler : str, optional
+        Where these tasks run: a name of Dask's, or the address of a scheduler.
+    """
+    if [str(value) for value in store.classes] != [str(value) for value in model.classes_]:
+        raise BadInput(
+            f"{store.url} has the classes {store.classes}, but the model was fitted on {model.classes_.tolist()}: "
+            "ingest it with --like the training store"
+        )
+    if store.shape[0] != model.n_features_in_:
+        raise BadInput(
+            f"{store.url} has {store.shape[0]} features, but the model was fitted on {model.n_features_in_}: "
+            "ingest it with --like the training store"
+        )
+    rows = store.load_rows(model.support_features_)
+    linear = LinearDecision(model.coef_[0], model.intercept_[0])
+    values = linear.predict_in_parallel(rows, scheduler) if distributed else linear.predict(rows)
+    members = 0 if model.groups_ is None else len(np.unique(np.concatenate(list(model.groups_.values()))))
+    return {
+        **measures(store.labels.astype(int), values),
+        "redundancy_rate": block_redundancy_rate(rows),
+        "n_samples": store.shape[1],
+        "n_features": store.shape[0],
+        "n_supports": len(model.support_features_),
+        "n_affiliated": max(0, members - len(model.support_features_)),
+    }
+
+
+class LinearDecision:
+    """Decision values behind the method that dask-ml calls on each chunk of samples.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (k,)
+    intercept : float
+    """
+
+    def __init__(self, coef: np.ndarray, intercept: float) -> None:
+        self.coef, self.intercept = coef, intercept
+
+    def predict(self, columns: Any) -> np.ndarray:
+        """Decision values of raw columns, or of a block of rows."""
+        return decision(columns, self.coef, self.intercept)
+
+    def predict_in_parallel(self, rows: Block, scheduler: Any = None, chunk: int = CHUNK) -> np.ndarray:
+        """`predict` by a task for each chunk of samples."""
+        import dask.array as da
+        from dask_ml.wrappers import ParallelPostFit
+
+        columns = rows.to_scipy().T.toarray() if rows.is_sparse else rows.matrix().T
+        with _chosen(scheduler):
+            return np.asarray(ParallelPostFit(self).predict(da.from_array(columns, chunks=(chunk, -1))))
+
+
+@contextmanager
+def _chosen(scheduler: Any) -> Iterator[None]:
+    """Dask's own setting for a scheduler: its name, or a client of a running one."""
+    import dask
+
+    if scheduler in (None, "local"):
+        yield
+    elif scheduler in ("synchronous", "threads", "processes"):
+        with dask.config.set(scheduler=scheduler):
+            yield
+    else:
+        from gdm_dask.engine.cluster import open_client
+
+        with open_client(scheduler) as client, dask.config.set(scheduler=client):
+            yield

@@ -1,0 +1,311 @@
+"""Stability selection: fits on subsamples, and how often each group is found again.
+
+Among correlated features chance decides which one becomes the support: on other samples it is another member of the
+same group. So features are the wrong thing to count. Here a *group* counts as found again when its members overlap with
+the members of a group of the subsample, whichever of them is the support.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from gdm_dask.engine.collections import as_dask_array, is_dask
+from gdm_dask.errors import BadInput
+from gdm_dask.model import FittedModel
+from gdm_dask.store import as_store, is_store
+from gdm_dask.store.folder import write_whole
+from gdm_dask.store.sampled import draw_samples, sampled_store, taken_store
+
+#: Groups that only subsamples found, in the result.
+MAX_OTHERS = 100
+
+Groups = dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How far fits on subsamples agree.
+
+    Attributes
+    ----------
+    supports : list of int
+        Supports of the model, strongest first.
+    n_repeats : int
+    fraction : float
+        Part of the samples in each subsample.
+    overlap : float
+        Part of the smaller group's members that two groups share to count as the same.
+    group_frequency : list of float
+        For each support of the model, strongest first: the part of the fits that found its group.
+    support_frequency : list of float
+        The part of the fits in which it was a support itself.
+    group_jaccard, group_kuncheva : float
+        Mean over pairs of fits, with groups that are the same counted as common.
+    support_jaccard, support_kuncheva : float
+        The same for single supports.
+    others : list of dict
+        Groups that only subsamples found, most frequent first: name of a support, frequency, size.
+    """
+
+    supports: list[int]
+    n_repeats: int
+    fraction: float
+    overlap: float
+    group_frequency: list[float]
+    support_frequency: list[float]
+    group_jaccard: float
+    group_kuncheva: float
+    support_jaccard: float
+    support_kuncheva: float
+    others: list[dict[str, Any]]
+
+    def is_about(self, model: FittedModel) -> bool:
+        """Whether it was computed for this very model, and not for another fit."""
+        supports: list[int] = model.support_features_.tolist()
+        return self.supports == supports
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON."""
+        write_whole(Path(path), json.dumps(self.to_dict(), indent=1).encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Stability:
+        """Read a file of `save`."""
+        try:
+            document = json.loads(Path(path).read_bytes())
+            return cls(**{field.name: document[field.name] for field in fields(cls)})
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"{path}: the file is damaged. Make it again with 'gdm stability'.") from error
+
+
+def stability_selection(
+    machine: FittedModel,
+    X: Any,
+    y: Any = None,
+    *,
+    n_repeats: int = 20,
+    fraction: float = 0.5,
+    overlap: float = 0.5,
+    seed: int = 0,
+    callback: Callable[[int, int], None] | None = None,
+) -> Stability:
+    """Fit again on subsamples, and count how often each group of a model is found.
+
+    Parameters
+    ----------
+    machine : GroupDiscoveryMachine
+        Fitted on `X`, with groups. Its scheduler runs the fits.
+    X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
+    y : array of shape (n_samples,), optional
+        Labels; they replace the labels of a store.
+    n_repeats : int
+    fraction : float
+        Part of the samples of each class in a subsample, drawn without replacement.
+    overlap : float
+        Part of the smaller group's members that two groups share to count as the same, in (0, 1].
+    seed : int
+    callback : callable, optional
+        Gets the number of each finished fit, and `n_repeats`.
+
+    Returns
+    -------
+    Stability
+
+    Examples
+    --------
+    >>> from gdm_dask import GroupDiscoveryMachine
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([-1, 1], 100)
+    >>> X = rng.normal(size=(200, 8))
+    >>> X[:, 0] += y
+    >>> X[:, 1] = X[:, 0] + 0.01 * rng.normal(size=200)
+    >>> gdm = GroupDiscoveryMachine(n_features_to_select=1).fit(X, y)
+    >>> stability_selection(gdm, X, y, n_repeats=4).group_frequency
+    [1.0]
+    """
+    check_is_fitted(machine)
+    if machine.groups_ is None:
+        raise BadInput("stability needs groups: fit with groups=True")
+    if n_repeats < 2:
+        raise BadInput(f"n_repeats must be an integer >= 2, got {n_repeats!r}")
+    if not 0 < overlap <= 1:
+        raise BadInput(f"overlap must be in (0, 1], got {overlap!r}")
+    X, y = _checked(X, y)
+    found: list[Groups] = []
+    for repeat in range(n_repeats):
+        found.append(_fit_subsample(machine, X, y, fraction, seed + repeat))
+        if callback is not None:
+            callback(repeat + 1, n_repeats)
+    return summarise_stability(machine, found, fraction, overlap, _namer(machine, X))
+
+
+def _checked(X: Any, y: Any) -> tuple[Any, np.ndarray | None]:
+    """The data in a form that can be indexed by sample, and its labels; None for the labels of a store."""
+    if is_store(X):
+        X = as_store(X)
+        n_samples = X.shape[1]
+        if y is None:
+            return X, None
+    else:
+        if y is None:
+            raise BadInput("y must be given: a matrix has no labels of its own")
+        if is_dask(X):
+            X = as_dask_array(X)
+        elif sp.issparse(X):
+            X = X.tocsr()
+        elif not hasattr(X, "shape"):
+            X = np.asarray(X)
+        n_samples = X.shape[0]
+    y = np.asarray(y)
+    if len(y) != n_samples:
+        raise BadInput(f"y must have {n_samples} labels, one for each sample, got {len(y)}")
+    return X, y
+
+
+def _fit_subsample(model: FittedModel, X: Any, y: np.ndarray | None, fraction: float, seed: int) -> Groups:
+    again = clone(model).set_params(verbose=0, certify=False)
+    if y is None:
+        again.fit(sampled_store(X.url, fraction, seed, X.storage_options))
+    else:
+        chosen = draw_samples(y, fraction, seed)
+        if is_store(X):
+            rows = taken_store(X.url, chosen, X.storage_options)
+        else:
+            rows = X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+        again.fit(rows, y[chosen])
+    groups: Groups = again.groups_
+    return groups
+
+
+def _namer(model: FittedModel, X: Any) -> Callable[[int], str]:
+    """Names of features that the model does not name, since only subsamples found them."""
+    if is_store(X) and X.has_names:
+        return lambda feature: X.names_of(np.array([feature]))[0]
+    names = getattr(model, "feature_names_in_", None)
+    return lambda feature: str(feature) if names is None else str(names[feature])
+
+
+def summarise_stability(
+    model: FittedModel, found: list[Groups], fraction: float, overlap: float, name_of: Callable[[int], str] = str
+) -> Stability:
+    """Compare the groups of several fits with the groups of a model, and with each other."""
+    assert model.groups_ is not None
+    reference = model.groups_
+    hits = np.zeros(len(reference))
+    catalogue: list[tuple[int, np.ndarray, int]] = []  # (support, members, times) of groups that only subsamples found
+    for groups in found:
+        same = same_groups(list(reference.values()), list(groups.values()), overlap)
+        hits += same.any(axis=1)
+        strangers = [
+            item
+            for item, known in zip(groups.items(), [bool(column.any()) for column in same.T], strict=True)
+            if not known
+        ]
+        _count_strangers(catalogue, strangers, overlap)
+    n_repeats, m = len(found), model.n_features_in_
+    single = [{support: np.array([support]) for support in groups} for groups in found]
+    catalogue.sort(key=lambda entry: (-entry[2], entry[0]))
+    group_jaccard, group_kuncheva = _agreement(found, m, overlap)
+    support_jaccard, support_kuncheva = _agreement(single, m, 1.0)
+    return Stability(
+        supports=list(reference),
+        n_repeats=n_repeats,
+        fraction=fraction,
+        overlap=overlap,
+        group_frequency=(hits / n_repeats).tolist(),
+        support_frequency=[sum(support in groups for groups in found) / n_repeats for support in reference],
+        group_jaccard=group_jaccard,
+        group_kuncheva=group_kuncheva,
+        support_jaccard=support_jaccard,
+        support_kuncheva=support_kuncheva,
+        others=[
+            {"name": name_of(support), "frequency": times / n_repeats, "size": len(members)}
+            for support, members, times in catalogue[:MAX_OTHERS]
+        ],
+    )
+
+
+def _count_strangers(
+    catalogue: list[tuple[int, np.ndarray, int]], strangers: list[tuple[int, np.ndarray]], overlap: float
+) -> None:
+    """Count groups of one fit that the model does not have, in the catalogue."""
+    same = same_groups([members for _, members, _ in catalogue], [members for _, members in strangers], overlap)
+    for k in np.flatnonzero(same.any(axis=1)):
+        support, members, times = catalogue[k]
+        catalogue[k] = (support, members, times + 1)
+    known = [bool(column.any()) for column in same.T]
+    catalogue.extend((support, members, 1) for (support, members), old in zip(strangers, known, strict=True) if not old)
+
+
+def same_groups(some: list[np.ndarray], others: list[np.ndarray], overlap: float) -> np.ndarray:
+    """Which groups are the same: they share at least `overlap` of the smaller one's members.
+
+    Examples
+    --------
+    >>> same_groups([np.array([1, 2]), np.array([7])], [np.array([2, 3, 4]), np.array([6, 7])], 0.5).tolist()
+    [[True, False], [False, True]]
+    """
+    if not some or not others:
+        return np.zeros((len(some), len(others)), bool)
+    width = 1 + max(int(group.max()) for group in itertools.chain(some, others))
+    left, right = _membership(some, width), _membership(others, width)
+    common: np.ndarray = (left @ right.T).toarray()
+    sizes = np.minimum.outer(np.array([len(g) for g in some]), np.array([len(g) for g in others]))
+    is_match: np.ndarray = common >= np.maximum(overlap * sizes, 1) - 1e-9
+    return is_match
+
+
+def _membership(groups: list[np.ndarray], width: int) -> sp.csr_array:
+    pointers = np.concatenate([[0], np.cumsum([len(group) for group in groups])])
+    members = np.concatenate(groups)
+    return sp.csr_array((np.ones(len(members), np.int64), members, pointers), shape=(len(groups), width))
+
+
+def _agreement(found: list[Groups], m: int, overlap: float) -> tuple[float, float]:
+    """Mean Jaccard and Kuncheva indices over pairs of fits."""
+    jaccard, kuncheva = [], []
+    for one, other in itertools.combinations(found, 2):
+        same = same_groups(list(one.values()), list(other.values()), overlap)
+        common = int((maximum_bipartite_matching(sp.csr_array(same), perm_type="column") >= 0).sum())
+        jaccard.append(jaccard_index(common, len(one), len(other)))
+        kuncheva.append(kuncheva_index(common, len(one), len(other), m))
+    return float(np.mean(jaccard)), float(np.mean(kuncheva))
+
+
+def jaccard_index(common: int, k: int, other_k: int) -> float:
+    """Common ones of all that either selection has.
+
+    >>> jaccard_index(2, 3, 3)
+    0.5
+    """
+    return common / (k + other_k - common)
+
+
+def kuncheva_index(common: int, k: int, other_k: int, m: int) -> float:
+    """Kuncheva's index: common ones of m features, less those expected by chance; 1 where one contains the other.
+
+    For selections of one size k this is (common m - k^2) / (k (m - k)), as Kuncheva (2007) has it. Selections of
+    everything agree by chance alone; their index is 1 here.
+
+    >>> kuncheva_index(5, 5, 5, 100), kuncheva_index(1, 10, 10, 100)
+    (1.0, 0.0)
+    """
+    chance = k * other_k / m
+    most = min(k, other_k) - chance
+    return (common - chance) / most if most > 0 else 1.0

@@ -1,0 +1,113 @@
+"""``gdm warm``: compile the kernels ahead, so that no first job waits for them."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gdm_dask.cli.app import app
+from gdm_dask.cli.console import out
+
+if TYPE_CHECKING:
+    from gdm_dask.store import FeatureStore
+
+
+class Kind(StrEnum):
+    """Kinds of data, each with kernels of its own: dense matrices, and sparse ones by their values."""
+
+    dense = "dense"
+    ones = "ones"
+    counts = "counts"
+    decimals = "decimals"
+    floats = "floats"
+
+
+#: How the values of a kind are written, from numbers in [0, 1).
+WRITTEN: dict[Kind, list[Callable[[float], str]]] = {
+    Kind.ones: [lambda value: "1"],
+    Kind.counts: [lambda value: str(1 + int(9 * value))],
+    Kind.decimals: [lambda value: f"{1.000001 - value:.6f}"],
+    Kind.floats: [lambda value: f"{1 + int(9 * value)}.5", lambda value: repr(1.0 - value)],
+}
+#: Samples and features of sparse sets: more of them need wider numbers, and a second digit to sort by.
+SIZES = tuple(itertools.product((400, 70_000), (300, 300_000, 5_000_000)))
+ALWAYS = 99  #: A feature that each sample has.
+
+
+@app.command()
+def warm(
+    kinds: Annotated[list[Kind] | None, typer.Argument(help="Kinds of data; all of them by default.")] = None,
+) -> None:
+    """Compile the kernels that ingests and fits need, as when an image is built: then no first job waits for them.
+
+    They are kept where numba keeps them: NUMBA_CACHE_DIR, beside the package, or the user's cache folder.
+    """
+    from gdm_dask import ingest
+    from gdm_dask.system.progress import compile_seconds
+
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="gdm-warm-") as folder:
+        places = (Path(folder) / str(number) for number in itertools.count())
+        for kind in kinds or Kind:
+            for dtype in ("float32", "float64", "uint8") if kind is Kind.dense else ():
+                X, y = _matrix(dtype)
+                _use(ingest(X, next(places), y))
+            for write in WRITTEN.get(kind, []):
+                for size in SIZES:
+                    text = next(places)
+                    text.write_text(_text(write, *size))
+                    store = ingest(text, next(places))
+                    if size == SIZES[0]:
+                        _use(store)
+    out.print(f"the kernels are ready: compiling took {compile_seconds():.1f} of {time.perf_counter() - began:.1f} s")
+
+
+def _use(store: FeatureStore) -> None:
+    """Fit, and take the products that this fit may not have needed."""
+    import numpy as np
+
+    from gdm_dask import GroupDiscoveryMachine
+    from gdm_dask.features.correlation import centred
+    from gdm_dask.master.rows import Rows
+
+    GroupDiscoveryMachine(4, scheduler="threads").fit(store)
+    block = store.load_block(0)
+    some = block.rows(np.flatnonzero(block.norms)[:4])
+    rows = Rows(block.n_samples)
+    rows.append(some.matrix(), some.means, some.norms)
+    for n_changed in (1, block.n_samples):
+        rows.moments((np.arange(block.n_samples) < n_changed).astype(np.int8), None)
+    rows.moments(np.ones(block.n_samples, np.int8), None, first=rows.n_rows - 1)
+    if block.is_sparse:
+        for left in (block, some):
+            centred(left, np.zeros(1, np.int64), some, np.zeros(1, np.int64))
+
+
+def _matrix(dtype: str) -> tuple[Any, Any]:
+    """A dense matrix, and labels."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    return (10 * (rng.random((400, 300)) + y[:, None] * rng.random(300))).astype(dtype), y
+
+
+def _text(write: Callable[[float], str], n_samples: int, n_features: int) -> str:
+    """Svmlight text: ten features in a line; some are frequent and tell the classes apart, one is always there."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    features = np.hstack([rng.integers(1, 60, (n_samples, 8)), rng.integers(100, n_features, (n_samples, 2))])
+    features = np.sort(features + np.arange(n_samples)[:, None] % 2)
+    lines = []
+    for sample, row in enumerate(zip(features.tolist(), rng.random(features.shape).tolist(), strict=True)):
+        entries = dict(zip(*row, strict=True)) | {ALWAYS: 0.5}
+        lines.append(f"{sample % 2} " + " ".join(f"{feature}:{write(entries[feature])}" for feature in sorted(entries)))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,47 @@
+"""Algorithm 1: add the most violated cut, solve the master problem, repeat; with valid bounds at every read.
+
+With the duals of the master problem over the cuts so far,
+
+- its optimum is a *lower* bound on (4), because it has fewer constraints;
+- its objective at these duals, with a valid bound on (6) in place of the cuts, is an *upper* bound.
+
+Both are about (4) over the features that no support covers. All cuts lie in that set; as supports are found the set
+shrinks, the optimum of (4) over it can only fall, and bounds from above that were found earlier stay valid. Cuts that
+are taken from a working set between two reads raise the lower bound; the upper bound waits for the next read, which
+knows the scores of all features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.cutting_plane.working_set import read
+from gdm_dask.engine.data import Data
+from gdm_dask.system.progress import work_clock
+
+
+def solve(problems: Sequence[Problem], data: Data, on_cut: Callable[[Problem], None]) -> None:
+    """Find cuts until each problem's bounds meet, its cuts repeat, or there are enough. All share every read.
+
+    Parameters
+    ----------
+    problems : list of Problem
+        New ones, or some that were stopped.
+    data : Data
+    on_cut : callable
+        Gets a problem after each of its cuts.
+    """
+    for problem in problems:
+        problem.advance(on_cut)  # with the working set that it was stopped with
+    while waiting := [problem for problem in problems if not problem.stopped]:
+        clock, bytes_before = work_clock(), data.counts.bytes_read
+        questions, samples = [problem.question() for problem in waiting], [problem.samples for problem in waiting]
+        seen = read(data, questions, samples)
+        seconds, n_bytes = work_clock() - clock, data.counts.bytes_read - bytes_before
+        for problem, found in zip(waiting, seen, strict=True):
+            problem.see(found, seconds, n_bytes)
+            problem.advance(on_cut)
+    for problem in problems:
+        if problem.settings.n_supports is None and problem.cuts:
+            problem.finish()

@@ -1,0 +1,144 @@
+"""A certificate for k: what part of the best possible gain the chosen features reach, proved.
+
+With P(S) the optimum of the machine on the features S alone, their gain is P(no features) - P(S). Problem (4) with cuts
+of k features is a relaxation of the search for the best S of k uncorrelated features, so every dual A of the master
+problem proves, for all such S at once,
+
+    1 / (4 P(S)) <= (quad(A) + 1/2 q) / lin(A)^2
+
+where q bounds the sum of squared scores of k uncorrelated features, over all features: supports cover nothing here. The
+duals of the chosen set give the first bound, a cutting plane with cuts of k features improves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gdm_dask.cutting_plane.matching import Cut, find_cut
+from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL, Settings
+from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
+from gdm_dask.engine.data import Data
+from gdm_dask.features.block import Block
+from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.ranking import WORKING_VALUES, Question
+from gdm_dask.master.problem import Master
+
+#: Reads of the data, at most.
+CERTIFY_READS = 10
+#: The share has to grow by this much in two reads, or no further one is made.
+LEAST_GROWTH = 2e-3
+#: Features in all cuts, at most, for each support that entered: the memory plan has room for them. A few with short
+#: rows, of so many values in all, need no plan.
+MOST_FEATURES = 3
+FEW_FEATURES, FEW_VALUES = 300, 5_000_000
+#: Accuracy of master problems whose duals are only asked for a bound.
+SEARCH_TOL = 1e-4
+#: Part of P(no features) by which bounds are loosened, for rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was proved about a set of features.
+
+    Attributes
+    ----------
+    share : float
+        In [0, 1]: the gain of the set is at least this part of the gain of any k uncorrelated features.
+    n_reads : int
+        Reads of the data that the proof took.
+    """
+
+    share: float
+    n_reads: int
+
+
+def certify(
+    data: Data, labels: np.ndarray, settings: Settings, k: int, features: np.ndarray, rows: Block
+) -> Certificate:
+    """Prove what part of the best possible gain of `k` uncorrelated features some features reach.
+
+    Parameters
+    ----------
+    data : Data
+    labels : ndarray of shape (n_samples,)
+        -1 or +1.
+    settings : Settings
+        Of the fit: C, tau, intercept and matching.
+    k : int
+    features : ndarray of int64
+        At most `k`.
+    rows : Block
+        Their raw rows.
+    """
+    search = Search(labels, settings, k)
+    empty = objective(search.master.bound(0.0))
+    search.add(features, rows)
+    reached = objective(search.master.solve_union(MASTER_TOL).lower)
+    least, shares = 0.0, [0.0]
+    while len(shares) <= CERTIFY_READS and (len(shares) < 3 or shares[-1] >= shares[-3] + LEAST_GROWTH):
+        (found,) = read(data, [search.question()])
+        seen = WorkingSet(found, Supports(search.limit))
+        cut = search.find(seen, settings.matching)
+        least = max(least, objective(search.master.bound(cut.bound)))
+        possible = empty - least + ROUNDING * empty
+        shares.append(float(np.clip((empty - reached) / possible, 0.0, 1.0)) if possible > 0 else 0.0)
+        if not search.improve(seen, cut):
+            break
+    return Certificate(shares[-1], len(shares) - 1)
+
+
+def objective(theta: float) -> float:
+    """P of theta = 1/(4P): a bound of theta from above is one of P from below."""
+    return 0.25 / theta if theta > 0 else np.inf
+
+
+class Search:
+    """The cutting plane over all features, with cuts of k."""
+
+    def __init__(self, labels: np.ndarray, settings: Settings, k: int) -> None:
+        self.limit = correlation_limit(settings.tau)
+        self.master = Master(labels, settings.C, intercept=settings.intercept, tol=MASTER_TOL)
+        self._settings, self._k = settings, k
+        few = min(FEW_FEATURES, FEW_VALUES // len(labels))
+        self._most = max(MOST_FEATURES * (settings.n_supports or k), few)
+        self._places: dict[int, int] = {}
+        self._cuts: list[set[int]] = []
+
+    def question(self) -> Question:
+        """The best of all features, for the present duals."""
+        n_least = LEAST_CUTS * self._k
+        n_working = max(self._settings.n_working, n_least)
+        return Question(self.master.duals, n_working, n_values=WORKING_VALUES, n_least=n_least)
+
+    def find(self, seen: WorkingSet, matching: str) -> Cut:
+        """The most violated cut."""
+        return find_cut(seen, self.master.duals, np.zeros(0), self._k, self.limit, matching)
+
+    def improve(self, seen: WorkingSet, cut: Cut) -> bool:
+        """Add a cut, and further ones from the same working set; returns whether the duals are new."""
+        n_before = len(self._cuts)
+        while len(self._cuts) < n_before + self._settings.cuts_per_read and self._is_worth_it(seen, cut):
+            positions = np.array(cut.positions)
+            self.add(seen.features[positions], seen.rows.rows(positions))
+            self.master.solve(SEARCH_TOL)
+            seen.take([])  # the scores have changed since the read
+            cut = self.find(seen, "greedy")
+        return len(self._cuts) > n_before
+
+    def _is_worth_it(self, seen: WorkingSet, cut: Cut) -> bool:
+        features = set(seen.features[cut.positions].tolist())
+        is_new = bool(features) and features not in self._cuts
+        return is_new and len(self._places.keys() | features) <= self._most
+
+    def add(self, features: np.ndarray, rows: Block) -> None:
+        """Add a cut to the master problem, and the rows of features that no earlier one holds."""
+        fresh = np.array([n for n, feature in enumerate(features.tolist()) if feature not in self._places], np.int64)
+        for feature in features[fresh].tolist():
+            self._places[feature] = len(self._places)
+        places = np.array([self._places[feature] for feature in features.tolist()])
+        new = rows.rows(fresh)
+        self.master.add_cut(places, new.matrix(), new.means, new.norms)
+        self._cuts.append(set(features.tolist()))

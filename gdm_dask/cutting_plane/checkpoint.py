@@ -1,0 +1,165 @@
+"""Checkpoints: the state of a fit after each cut, in one file that is replaced whole."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.cutting_plane.problem import Iteration, Problem
+from gdm_dask.cutting_plane.working_set import Seen, WorkingSet
+from gdm_dask.engine.data import Data
+from gdm_dask.errors import BadInput, GdmError
+from gdm_dask.features.block import Block
+from gdm_dask.master.problem import MasterSolution
+from gdm_dask.store.folder import write_whole
+
+FORMAT_VERSION = 2
+
+_ARRAYS = ("covered", "working", "scores", "bounds", "duals", "mu", "weights", "intercept")
+_DOCUMENT = {
+    "job": dict, "cuts": list, "supports": list, "pool": list, "lower_bounds": list, "upper_bounds": list,
+    "iterations": list, "n_reads": int, "is_crowded": bool, "floor": float, "n_taken": int,
+}  # fmt: skip
+
+
+class Checkpoint:
+    """The file that a fit saves its state to, and the job that the state is of.
+
+    Parameters
+    ----------
+    path : Path
+    job : dict
+        Data and parameters, in plain values; a checkpoint of another job is refused.
+    """
+
+    def __init__(self, path: Path, job: dict[str, Any]) -> None:
+        if not path.absolute().parent.is_dir():
+            raise BadInput(f"{path}: there is no such folder to save the state in")
+        self.path = path
+        self._job = job
+
+    def exists(self) -> bool:
+        """Whether a state was saved."""
+        return self.path.exists()
+
+    def save(self, problem: Problem) -> None:
+        """Write the state of a problem with at least one cut."""
+        try:
+            write_whole(self.path, _packed(problem, self._job))
+        except OSError as error:
+            raise GdmError(
+                f"{self.path}: the state after cut {len(problem.cuts)} cannot be written: {error.strerror}. "
+                "The state before it is kept: free some space, and go on with --resume."
+            ) from error
+
+    def load(self, problem: Problem, data: Data) -> None:
+        """Bring a new problem to where the state was saved; it goes on to the same bits."""
+        document, state = _read(self.path)
+        self._check_job(document["job"])
+        try:
+            _restore(problem, document, state, data)
+        except (KeyError, ValueError) as error:
+            raise _unreadable(self.path, str(error)) from error
+
+    def _check_job(self, job: dict[str, Any]) -> None:
+        differing = sorted(key for key in self._job if job.get(key) != self._job[key])
+        if differing:
+            shown = ", ".join(f"{key} was {job.get(key)!r} and is {self._job[key]!r}" for key in differing)
+            raise BadInput(
+                f"{self.path}: the checkpoint is of another fit: {shown}. Give the same, or begin with --overwrite."
+            )
+
+
+def _packed(problem: Problem, job: dict[str, Any]) -> bytes:
+    solution, seen = problem.solution, problem.working_set
+    assert solution is not None
+    document = {
+        "format_version": FORMAT_VERSION,
+        "job": job,
+        "cuts": problem.cuts,
+        "supports": problem.supports.features,
+        "pool": problem.pool.features,
+        "lower_bounds": problem.lower_bounds,
+        "upper_bounds": problem.upper_bounds,
+        "iterations": [asdict(iteration) for iteration in problem.iterations],
+        "n_reads": problem.n_reads,
+        "is_crowded": problem.is_crowded,
+        "floor": 0.0 if seen is None else seen.floor,
+        "n_taken": 0 if seen is None else seen.n_cuts,
+    }
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        allow_pickle=False,
+        document=np.frombuffer(json.dumps(document).encode(), np.uint8),
+        covered=np.array(sorted(problem.supports.covered), np.int64),
+        working=np.zeros(0, np.int64) if seen is None else seen.features,
+        scores=solution.scores,
+        bounds=np.array([solution.upper, solution.lower, solution.gap]),
+        **problem.master.state(),
+    )
+    return buffer.getvalue()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Document and arrays of a checkpoint, of which nothing is unpickled."""
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # its members have checksums
+            document = json.loads(arrays["document"].tobytes())
+            version = document["format_version"]
+            state = {name: arrays[name] for name in arrays.files}
+        whole = version != FORMAT_VERSION or (
+            all(isinstance(document[name], kind) for name, kind in _DOCUMENT.items()) and {*_ARRAYS} <= {*state}
+        )
+        is_newer = version > FORMAT_VERSION
+    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, str(error)) from error
+    if is_newer:
+        raise BadInput(f"{path}: the checkpoint was written by a newer gdm_dask. Install that one.")
+    if version != FORMAT_VERSION:
+        raise BadInput(
+            f"{path}: the checkpoint was written by gdm_dask 0.1, whose search was another one. "
+            "Begin anew with --overwrite."
+        )
+    if not whole:
+        raise _unreadable(path, "parts are missing")
+    return document, state
+
+
+def _unreadable(path: Path, reason: str) -> BadInput:
+    return BadInput(f"{path}: the checkpoint cannot be read ({reason}). Begin anew with --overwrite.")
+
+
+def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.ndarray], data: Data) -> None:
+    """Read the rows of all features again, and add the cuts one after the other."""
+    supports, pool, working = np.array(document["supports"]), np.array(document["pool"], np.int64), state["working"]
+    wanted = np.unique(np.concatenate([supports, pool, working]))
+    rows = data.rows(wanted)
+
+    def rows_of(features: np.ndarray) -> Block:
+        return rows.rows(np.searchsorted(wanted, features))
+
+    for cut in document["cuts"]:
+        known = set(problem.supports.features)
+        new = np.array([feature for feature in supports.tolist() if feature in set(cut) - known], np.int64)
+        new_rows = rows_of(new) if len(new) else None
+        if new_rows is not None:
+            problem.supports.add(new.tolist(), new_rows)
+        problem.add_cut(cut, new_rows)
+    problem.supports.covered = set(state["covered"].tolist())
+    problem.pool.add(pool, rows_of(pool))
+    problem.master.restore(state)
+    problem.iterations = [Iteration(**iteration) for iteration in document["iterations"]]
+    problem.restore(document["lower_bounds"], document["upper_bounds"], document["n_reads"], document["is_crowded"])
+    upper, lower, gap = state["bounds"].tolist()
+    arrays = {name: state[name] for name in ("duals", "mu", "weights", "intercept", "scores")}
+    problem.solution = MasterSolution(**arrays, upper=upper, lower=lower, gap=gap, n_outer=0, n_newton=0)
+    if len(working):
+        problem.working_set = WorkingSet(Seen(working, rows_of(working), document["floor"]), problem.supports)
+        problem.working_set.n_cuts = document["n_taken"]

@@ -1,0 +1,232 @@
+"""Correlation Redundancy Matching (Algorithm 2), corrected: the most violated cut, and a valid bound on (6).
+
+As printed, Algorithm 2 picks B + 1 features, skips uncorrelated ones inside its score window and need not end. What it
+means: walk down the ranking of |c| and take a feature unless it correlates with one already taken; stop at B. That is
+`greedy`. It need not solve (6), because correlation is not transitive, so its own value is no upper bound; the bound
+that goes with it comes from a clique cover. `exact_matching` solves (6) as an integer program.
+
+Both look at a working set. A feature that a support covers never enters a cut again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gdm_dask.cutting_plane.exact_matching import exact
+from gdm_dask.cutting_plane.working_set import NEGLIGIBLE, WorkingSet
+from gdm_dask.features.scores import squared_norm
+
+METHODS = ("greedy", "exact")
+
+#: Candidates are compared in batches: twice as many as are still wanted, within these bounds.
+SMALLEST_BATCH, LARGEST_BATCH = 8, 128
+#: Members of a clique that are far from its head are compared one by one; no more than this many.
+MAX_FAR = 8
+#: Angles are taken with this much room for rounding; that of a correlation near 1 is known to a few 1e-6.
+ANGLE_SLACK = 2e-5
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The index set of a cut.
+
+    Attributes
+    ----------
+    positions : list of int
+        New features, as positions in the working set, best first.
+    supports : list of int
+        Features that are supports already, as positions among them, best first.
+    sizes, support_sizes : ndarray
+        |Scores| of the working set, and of the supports.
+    norm : float
+        Of the duals.
+    value : float
+        Sum of the squared scores.
+    bound : float
+        At least the optimum of (6) over all free features; infinite after the first cut of a working set.
+    is_crowded : bool
+        Whether features outside of the working set might have made a better cut.
+    passed : list of int
+        Positions in the working set that the walk came past, best first, with the cut's own.
+    """
+
+    positions: list[int]
+    supports: list[int]
+    sizes: np.ndarray
+    support_sizes: np.ndarray
+    norm: float
+    value: float
+    bound: float
+    is_crowded: bool
+    passed: list[int]
+
+
+def find_cut(
+    seen: WorkingSet,
+    duals: np.ndarray,
+    support_sizes: np.ndarray,
+    size: int,
+    limit: float,
+    method: str = "greedy",
+    new_only: bool = False,
+) -> Cut:
+    """The most violated cut, from the features of a working set and, unless `new_only`, from the supports.
+
+    Parameters
+    ----------
+    seen : WorkingSet
+    duals : ndarray of shape (K, n_samples)
+    support_sizes : ndarray
+        |Scores| of the supports.
+    size : int
+        B, the most features of a cut.
+    limit : float
+        ``|rho|`` from which two features conflict.
+    method : {"greedy", "exact"}
+    new_only : bool
+    """
+    sizes = seen.sizes(duals)
+    norm = math.sqrt(sum(squared_norm(row) for row in duals))
+    least = NEGLIGIBLE * norm
+    order = seen.order(sizes, least)
+    usable = np.zeros(0) if new_only else support_sizes
+    if method == "exact":
+        positions, supports, bound = exact(seen, order, sizes, usable, size, limit)
+        if new_only:
+            bound = exact(seen, order, sizes, support_sizes, size, limit)[2]
+    else:
+        positions = greedy(seen, order, size, limit)
+        bound = clique_bound(seen, order, sizes, support_sizes, size, limit) if seen.is_fresh else np.inf
+        # supports conflict with nothing: the best of both are what a walk down all of them would take
+        both = np.concatenate([sizes[positions], usable])
+        features = np.concatenate([seen.features[positions], seen.supports.features[: len(usable)]])
+        best = np.lexsort((features, -both))[: min(size, np.count_nonzero(both))].tolist()
+        supports = [place - len(positions) for place in best if place >= len(positions)]
+        positions = [positions[place] for place in best if place < len(positions)]
+    value = float(np.sum(sizes[positions] ** 2) + np.sum(support_sizes[supports] ** 2))
+    is_crowded = len(positions) + len(supports) < size and seen.floor > least
+    bound = max(bound, value)
+    return Cut(positions, supports, sizes, support_sizes, norm, value, bound, is_crowded, seen.passed(order))
+
+
+def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list[int]:
+    """Walk down the ranking; take what conflicts with nothing taken, until there are `size`.
+
+    Parameters
+    ----------
+    seen : WorkingSet
+    order : ndarray of int64
+        Positions in the set, best first.
+    size : int
+    limit : float
+        ``|rho|`` from which two features conflict.
+    """
+    taken: list[int] = []
+    first = 0
+    while first < len(order) and len(taken) < size:
+        stop = first + min(max(SMALLEST_BATCH, 2 * (size - len(taken)), first), LARGEST_BATCH)
+        batch = seen.free(order[first:stop])
+        rho = seen.rho(batch, np.array([*taken, *batch], np.int64))
+        columns = list(range(len(taken)))
+        for row, position in enumerate(batch.tolist()):
+            if len(taken) == size:
+                break
+            if not (rho[row, columns] >= limit).any():
+                columns.append(rho.shape[1] - len(batch) + row)
+                taken.append(position)
+        first = stop
+    return taken
+
+
+@dataclass
+class Clique:
+    """Features that all conflict with each other: a cut holds one of them at most.
+
+    Angles between features are a metric, so what lies within half the angle of conflict from the head conflicts with
+    all others that do, and need not be compared with them.
+
+    Attributes
+    ----------
+    kept : list of int
+        Positions to compare with: of the head, the first and best of them, and of the members that are far from it.
+    radius : float
+        Largest angle between the head and another member.
+    """
+
+    kept: list[int]
+    radius: float = 0.0
+
+
+@dataclass
+class Cover:
+    """A cover of the best free features by cliques: a cut holds one feature of each at most.
+
+    Attributes
+    ----------
+    limit : float
+        ``|rho|`` from which two features conflict.
+    heads : list of int
+        Positions of the best feature of each clique.
+    """
+
+    limit: float
+    heads: list[int] = field(default_factory=list)
+    _cliques: list[Clique] = field(default_factory=list)
+
+    def add(self, seen: WorkingSet, batch: np.ndarray, size: int) -> None:
+        """Cover some further features, best first, until there are `size` cliques."""
+        kept = [position for clique in self._cliques for position in clique.kept]
+        columns = {position: column for column, position in enumerate([*kept, *batch.tolist()])}
+        rho = seen.rho(batch, np.array(list(columns), np.int64))
+        for row, position in enumerate(batch.tolist()):
+            if len(self.heads) == size:
+                return
+            if not self._join(position, rho[row], columns):
+                self.heads.append(position)
+                self._cliques.append(Clique([position]))
+
+    def _join(self, position: int, rho: np.ndarray, columns: dict[int, int]) -> bool:
+        """Whether a feature is a member of a clique now."""
+        widest = np.arccos(min(self.limit, 1.0)) - ANGLE_SLACK
+        to_heads = rho[[columns[head] for head in self.heads]]
+        for number in np.flatnonzero(to_heads >= self.limit):
+            clique, angle = self._cliques[number], float(np.arccos(min(to_heads[number], 1.0)))
+            if not (rho[[columns[member] for member in clique.kept]] >= self.limit).all():
+                continue
+            if angle <= widest / 2:
+                clique.radius = max(clique.radius, angle)
+                return True
+            if angle + clique.radius <= widest and len(clique.kept) <= MAX_FAR:
+                clique.kept.append(position)
+                return True
+        return False
+
+
+def clique_bound(
+    seen: WorkingSet, order: np.ndarray, sizes: np.ndarray, support_sizes: np.ndarray, size: int, limit: float
+) -> float:
+    """A bound on (6) over all free features and the supports: the sum of the largest squared scores of a cut.
+
+    Parameters
+    ----------
+    seen : WorkingSet
+    order, sizes : ndarray
+        Positions in the set, best first, and all |scores| of the set.
+    support_sizes : ndarray
+        |Scores| of the supports, which conflict with nothing.
+    size : int
+        Features of a cut.
+    limit : float
+        ``|rho|`` from which two features conflict.
+    """
+    cover = Cover(limit)
+    first = 0
+    while first < len(order) and len(cover.heads) < size:
+        stop = first + min(max(SMALLEST_BATCH, 2 * (size - len(cover.heads)), first), LARGEST_BATCH)
+        cover.add(seen, seen.free(order[first:stop]), size)
+        first = stop
+    squares = np.concatenate([sizes[cover.heads] ** 2, support_sizes**2, np.full(size, seen.floor**2)])
+    return float(np.sum(np.sort(squares)[::-1][:size]))

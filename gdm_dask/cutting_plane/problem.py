@@ -1,0 +1,356 @@
+"""A problem: its state between two reads, and the cuts that it takes from a working set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gdm_dask.cutting_plane.matching import Cut, find_cut
+from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WorkingSet, sizes_of
+from gdm_dask.features.block import Block
+from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.groups import prepare
+from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES, Question
+from gdm_dask.master.problem import Master, MasterSolution
+from gdm_dask.system.progress import work_clock
+
+#: Relative duality gap of the last master problem; those before it are solved as far as the cutting plane's gap asks.
+MASTER_TOL = 1e-6
+#: The rows of so many cuts come with a read, however long they are.
+LEAST_CUTS = 2
+#: A cut of a working set is left out where the master problem is this part of the tolerance from satisfying it.
+SATISFIED = 0.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the cutting plane is to do.
+
+    Attributes
+    ----------
+    C, tau : float
+        The paper's parameters; tau = 0 switches the correlation constraint off (FGM).
+    cut_size : int
+        B, the most features of a cut.
+    max_cuts : int
+        T.
+    tol : float
+        Relative gap at which to stop.
+    matching : {"greedy", "exact"}
+    n_supports : int or None
+        Stop when this many supports have entered. Then cuts hold new features only: the most violated cut would often
+        hold the same supports again, and the search would stall before there are enough.
+    pool_per_cut : int
+        Features that each cut leaves in the pool.
+    intercept : bool
+        Whether the machine has an intercept; the paper's has none.
+    n_working : int
+        Features of a working set.
+    cuts_per_read : int
+        Cuts that are taken from a working set before the data is read again.
+    """
+
+    C: float
+    tau: float
+    cut_size: int
+    max_cuts: int
+    tol: float
+    matching: str = "greedy"
+    n_supports: int | None = None
+    pool_per_cut: int = 0
+    intercept: bool = True
+    n_working: int = WORKING_FEATURES
+    cuts_per_read: int = 10
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration found and took; a callback gets it.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    cut : list of int
+        Features of the cut, by rank.
+    n_new : int
+        Those that became supports with it.
+    n_supports : int
+        Supports so far.
+    best_score : float
+        Largest ``|c_j|`` of the cut over the norm of the duals: 1 where a feature tells all that is left to tell.
+    lower, upper, gap : float
+        Bounds on (4) and ``(upper - lower) / upper``.
+    n_ranked, n_examined : int
+        Features of the working set, and how many of them were compared so far.
+    bytes_read : int
+        Decoded bytes that were read for it: none where the working set of the cut before served.
+    seconds : dict
+        Time for ``scores``, ``matching`` and ``master``.
+    scores : list of float
+        |Score| of each feature of the cut in the same measure and order.
+    n_reads : int
+        Reads of the data so far.
+    """
+
+    number: int
+    cut: list[int]
+    n_new: int
+    n_supports: int
+    best_score: float
+    lower: float
+    upper: float
+    gap: float
+    n_ranked: int
+    n_examined: int
+    bytes_read: int
+    seconds: dict[str, float]
+    scores: list[float] = field(default_factory=list)
+    n_reads: int = 0
+
+    def __str__(self) -> str:
+        parts = " ".join(f"{name} {seconds:.2f}s" for name, seconds in self.seconds.items())
+        return (
+            f"cut {self.number}: best score {self.best_score:.4g}, {self.n_supports} supports (+{self.n_new}), "
+            f"bounds [{self.lower:.6g}, {self.upper:.6g}], gap {self.gap:.2%}, "
+            f"{self.bytes_read / 1e6:.0f} MB read, {parts}"
+        )
+
+
+class Problem:
+    """State of the cutting plane for one target: all that is needed to go on from here.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples,)
+        -1 or +1.
+    settings : Settings
+    samples : ndarray of int64, increasing, optional
+        The samples that the problem has, and that `labels` are of; all by default.
+
+    Attributes
+    ----------
+    supports : Supports
+    master : Master
+    cuts : list of list of int
+        Features of each cut.
+    solution : MasterSolution or None
+        Of the last master problem.
+    lower_bounds, upper_bounds : list of float
+        After each cut.
+    stopped : str
+        Why it stopped: ``"tolerance"``, ``"max_cuts"``, ``"repeated cut"``, ``"nothing left"``, ``"enough supports"``.
+    working_set : WorkingSet or None
+        From which further cuts can be taken.
+    pool : Pool
+    n_reads : int
+    is_crowded : bool
+        Whether features that supports cover filled a working set: the next reads leave them out.
+    """
+
+    def __init__(self, labels: np.ndarray, settings: Settings, samples: np.ndarray | None = None) -> None:
+        self.settings = settings
+        self.samples = samples
+        self.supports = Supports(correlation_limit(settings.tau))
+        self.master = Master(labels, settings.C, intercept=settings.intercept, tol=MASTER_TOL)
+        self.cuts: list[list[int]] = []
+        self.solution: MasterSolution | None = None
+        self.lower_bounds: list[float] = []
+        self.upper_bounds: list[float] = []
+        self.iterations: list[Iteration] = []
+        self.stopped = ""
+        self.working_set: WorkingSet | None = None
+        self.pool = Pool()
+        self.n_reads = 0
+        self.is_crowded = False
+        self._upper = np.inf
+        self._cost = 0.0, 0
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the bounds; 1 before the first cut."""
+        if not self.lower_bounds:
+            return 1.0
+        upper = self.upper_bounds[-1]
+        return max(0.0, (upper - self.lower_bounds[-1]) / upper) if upper > 0 else 0.0
+
+    @property
+    def n_wanted(self) -> int:
+        """Features of the next cut."""
+        settings = self.settings
+        if settings.n_supports is None:
+            return settings.cut_size
+        return min(settings.cut_size, settings.n_supports - len(self.supports.features))
+
+    def question(self) -> Question:
+        """What the next read is to find."""
+        n_least = LEAST_CUTS * self.settings.cut_size
+        n_working = max(self.settings.n_working, n_least)
+        question = Question(self.master.duals, n_working, self.supports.known(), WORKING_VALUES, n_least)
+        if self.is_crowded and self.supports.rows is not None:
+            return replace(question, supports=prepare(self.supports.rows, self.supports.limit))
+        return question
+
+    def last_question(self) -> Question:
+        """What a read after the last cut is to find, for `verify`."""
+        n_least = LEAST_CUTS * self.settings.cut_size
+        return Question(self.master.duals, n_least, self.supports.known(), 0, n_least)
+
+    def see(self, seen: Seen, seconds: float = 0.0, bytes_read: int = 0) -> None:
+        """Take what a read brought, and what it took."""
+        self.working_set = WorkingSet(seen, self.supports)
+        self.n_reads += 1
+        self._cost = seconds, bytes_read
+
+    def advance(self, on_cut: Callable[[Problem], None]) -> None:
+        """Take cuts from the working set, until a read is needed or the problem is solved."""
+        self.stopped = self.enough()
+        while self.working_set is not None and not self.stopped:
+            if self._take_cut(self.working_set):
+                self.stopped = self.enough()
+                on_cut(self)
+            else:
+                self.working_set = None
+        if self.stopped:
+            self.working_set = None
+
+    def enough(self) -> str:
+        """Why no further cut is wanted."""
+        settings = self.settings
+        if settings.n_supports is not None and len(self.supports.features) >= settings.n_supports:
+            return "enough supports"
+        return "max_cuts" if len(self.cuts) >= settings.max_cuts else ""
+
+    def restore(self, lower_bounds: list[float], upper_bounds: list[float], n_reads: int, is_crowded: bool) -> None:
+        """Take the bounds and counts that were saved."""
+        self.lower_bounds, self.upper_bounds = lower_bounds, upper_bounds
+        self.n_reads, self.is_crowded = n_reads, is_crowded
+        self._upper = upper_bounds[-1]
+
+    def verify(self, seen: Seen) -> None:
+        """Take the bound of the last duals from a read."""
+        self._bound(self._find_cut(WorkingSet(seen, self.supports)))
+
+    def finish(self) -> None:
+        """Solve the last master problem in full: its weights are the result."""
+        self.solution = self.master.solve(MASTER_TOL)
+        self.lower_bounds[-1] = max(self.lower_bounds[-1], self.solution.lower)
+
+    def _take_cut(self, seen: WorkingSet) -> bool:
+        """Take a cut; returns whether there was one that is worth it."""
+        if seen.n_cuts >= self.settings.cuts_per_read:
+            return False
+        clock = work_clock()
+        cut = self._find_cut(seen)
+        if seen.is_fresh:
+            self._bound(cut)
+        if not self._is_worth_it(seen, cut):
+            return False
+        n_new = min(len(cut.positions), self.n_wanted)
+        matched = work_clock()
+        self._keep_passed(seen, cut)
+        self.add_cut(self._features(seen, cut, n_new), seen.take(cut.positions[:n_new]))
+        self.solution = self.master.solve(self._master_tol())
+        self.lower_bounds.append(max([self.solution.lower, *self.lower_bounds[-1:]]))
+        self.upper_bounds.append(self._upper)
+        self._note(seen, cut, n_new, {"matching": matched - clock, "master": work_clock() - matched})
+        return True
+
+    def _find_cut(self, seen: WorkingSet) -> Cut:
+        settings = self.settings
+        sizes = sizes_of(self.supports.rows, self.master.duals)
+        limit, new_only = self.supports.limit, settings.n_supports is not None
+        return find_cut(seen, self.master.duals, sizes, settings.cut_size, limit, settings.matching, new_only)
+
+    def _bound(self, cut: Cut) -> None:
+        """Take a bound on (4); it belongs to the duals of the cuts so far."""
+        self._upper = min(self._upper, self.master.bound(cut.bound))
+        if self.upper_bounds:
+            self.upper_bounds[-1] = self._upper
+
+    def _is_worth_it(self, seen: WorkingSet, cut: Cut) -> bool:
+        """Whether to add a cut; where not, the data is read again unless the problem is solved."""
+        n_found = len(cut.positions) + len(cut.supports)
+        if not seen.is_fresh and n_found < self.n_wanted:
+            return False
+        self.is_crowded |= cut.is_crowded
+        if not n_found:
+            self.stopped = "" if cut.is_crowded else "nothing left"
+            return False
+        if self.settings.n_supports is not None:
+            return bool(cut.positions)
+        if seen.is_fresh and self.cuts and self.gap <= self.settings.tol:
+            self.stopped = "tolerance"
+        elif self._is_repeated(seen, cut):
+            self.stopped = "repeated cut" if seen.is_fresh and not cut.is_crowded else ""
+            return False
+        elif not seen.is_fresh and self._is_satisfied(cut):
+            return False
+        return not self.stopped
+
+    def _is_repeated(self, seen: WorkingSet, cut: Cut) -> bool:
+        return set(self._features(seen, cut, len(cut.positions))) in [set(earlier) for earlier in self.cuts]
+
+    def _is_satisfied(self, cut: Cut) -> bool:
+        """Whether the master problem over the cuts so far already satisfies this one, well within the tolerance."""
+        return bool(self.lower_bounds[-1] >= (1.0 - SATISFIED * self.settings.tol) * self.master.bound(cut.value))
+
+    def _features(self, seen: WorkingSet, cut: Cut, n_new: int) -> list[int]:
+        """Features of a cut by rank, with so many new ones."""
+        new = cut.positions[:n_new]
+        features = np.array([*seen.features[new], *(self.supports.features[place] for place in cut.supports)])
+        sizes = np.concatenate([cut.sizes[new], cut.support_sizes[cut.supports]])
+        ranked: list[int] = features[np.lexsort((features, -sizes))].tolist()
+        return ranked
+
+    def _keep_passed(self, seen: WorkingSet, cut: Cut) -> None:
+        """Leave features that the cut came past in the pool."""
+        known = set(self.pool.features)
+        fresh = [place for place in cut.passed[: self.settings.pool_per_cut] if seen.features[place] not in known]
+        if fresh:
+            self.pool.add(seen.features[fresh], seen.rows.rows(np.array(fresh)))
+
+    def add_cut(self, features: list[int], rows: Block | None) -> None:
+        """Add a cut to the master problem; `rows` are those of the features that became supports with it."""
+        position = {feature: place for place, feature in enumerate(self.supports.features)}
+        places = np.array([position[feature] for feature in features])
+        if rows is None:
+            self.master.add_cut(places, np.zeros((0, self.master.rows.n_samples)), np.zeros(0), np.zeros(0))
+        else:
+            self.master.add_cut(places, rows.matrix(), rows.means, rows.norms)
+        self.cuts.append(features)
+
+    def _master_tol(self) -> float:
+        """Accuracy for the next master problem: a small part of the gap that is left, and of the one that is wanted.
+
+        A cut that repeats proves a gap no better than the master's own.
+        """
+        return float(np.clip(min(1e-2 * self.gap, 0.1 * self.settings.tol), MASTER_TOL, 1e-4))
+
+    def _note(self, seen: WorkingSet, cut: Cut, n_new: int, seconds: dict[str, float]) -> None:
+        """Describe the cut that was added last."""
+        features = self.cuts[-1]
+        (read_seconds, bytes_read), self._cost = self._cost, (0.0, 0)
+        sizes = dict(zip(seen.features[cut.positions].tolist(), cut.sizes[cut.positions].tolist(), strict=True))
+        sizes |= {self.supports.features[place]: float(cut.support_sizes[place]) for place in cut.supports}
+        scores = [sizes[feature] / cut.norm for feature in features]
+        self.iterations.append(
+            Iteration(
+                number=len(self.cuts),
+                cut=features,
+                n_new=n_new,
+                n_supports=len(self.supports.features),
+                best_score=scores[0],
+                lower=self.lower_bounds[-1],
+                upper=self.upper_bounds[-1],
+                gap=self.gap,
+                n_ranked=len(seen.features),
+                n_examined=seen.n_compared,
+                bytes_read=bytes_read,
+                seconds={"scores": read_seconds, **seconds},
+                scores=scores,
+                n_reads=self.n_reads,
+            )
+        )

@@ -1,0 +1,283 @@
+"""The working set: the best free features of the last read with their rows, from which cuts are taken.
+
+One read of the data serves several cuts: the features that the next cuts will need are nearly always among the best of
+this one. Correlations within the set, and with the supports, are taken when a cut first asks for them, and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gdm_dask.engine.data import Data
+from gdm_dask.features.block import Block, stack
+from gdm_dask.features.correlation import correlations
+from gdm_dask.features.moments import with_samples
+from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass
+from gdm_dask.features.scores import scores
+
+#: Values in the rows of all features of a pool.
+POOL_VALUES = 20_000_000
+#: A part of a pass brings back this many times the rows that it would have in a fair share of the set.
+ROWS_SHARE = 3
+#: Scores below this part of ||A|| are rounding: such features are not candidates.
+NEGLIGIBLE = 1e-12
+
+
+@dataclass
+class Supports:
+    """Supports so far, with their rows, and the features that are known to be covered by one of them.
+
+    Attributes
+    ----------
+    limit : float
+        ``|rho|`` from which two features correlate.
+    features : list of int
+        The supports, in the order of their entry.
+    rows : Block or None
+        Their raw rows.
+    covered : set of int
+        Features that are known to correlate with a support.
+    """
+
+    limit: float
+    features: list[int] = field(default_factory=list)
+    rows: Block | None = None
+    covered: set[int] = field(default_factory=set)
+
+    @property
+    def constrains(self) -> bool:
+        """Whether features can correlate at all; not with tau = 0."""
+        return bool(np.isfinite(self.limit))
+
+    def add(self, features: list[int], rows: Block) -> None:
+        """Take new supports."""
+        self.features += features
+        self.rows = rows if self.rows is None else stack([self.rows, rows])
+
+    def known(self) -> np.ndarray:
+        """Features that a read need not look for."""
+        return np.array(sorted({*self.features, *self.covered}), np.int64)
+
+
+@dataclass
+class Pool:
+    """Features that cuts came past, with their rows: in the end one of them may serve better than a support.
+
+    Attributes
+    ----------
+    features : list of int
+    n_values : int
+        Values in their rows.
+    """
+
+    features: list[int] = field(default_factory=list)
+    n_values: int = 0
+    _rows: list[Block] = field(default_factory=list)
+
+    def add(self, features: np.ndarray, rows: Block) -> None:
+        """Take further features, unless there are too many values already."""
+        n_values = _n_values(rows)
+        if len(features) and self.n_values + n_values <= POOL_VALUES:
+            self.features += features.tolist()
+            self.n_values += n_values
+            self._rows.append(rows)
+
+    def without(self, supports: list[int]) -> tuple[list[int], Block | None]:
+        """Features of the pool that are not supports, and their rows."""
+        known = set(supports)
+        others = [place for place, feature in enumerate(self.features) if feature not in known]
+        if not others:
+            return [], None
+        return [self.features[place] for place in others], stack(self._rows).rows(np.array(others))
+
+
+def _n_values(rows: Block) -> int:
+    return rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
+
+
+class Seen(NamedTuple):
+    """What a read brought for a problem.
+
+    Attributes
+    ----------
+    features : ndarray of shape (m,), int64
+        The best free features.
+    rows : Block
+        Their raw rows.
+    floor : float
+        No other free feature has a larger |score|.
+    """
+
+    features: np.ndarray
+    rows: Block
+    floor: float
+
+
+class WorkingSet:
+    """The features that a read brought, for the cuts until the next read.
+
+    Parameters
+    ----------
+    seen : Seen
+    supports : Supports
+        Of the problem that the set belongs to.
+    """
+
+    def __init__(self, seen: Seen, supports: Supports) -> None:
+        self.features, self.rows, self.floor = seen
+        features = self.features
+        self.n_cuts = 0
+        self.supports = supports
+        self._is_free = np.ones(len(features), bool)
+        self._n_compared = np.zeros(len(features), np.int64)
+        self._place = np.full(len(features), -1)
+        self._rho = np.full((0, 0), np.nan)
+
+    @property
+    def n_compared(self) -> int:
+        """Features that were compared with others."""
+        return int(np.count_nonzero(self._place >= 0))
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no cut was taken from it: its floor holds for the scores of now."""
+        return self.n_cuts == 0
+
+    def passed(self, order: np.ndarray) -> list[int]:
+        """Those of some positions that were compared with others."""
+        compared = (self._place[order] >= 0) | (self._n_compared[order] > 0)
+        return order[compared].tolist() if self.supports.constrains else []
+
+    def sizes(self, duals: np.ndarray) -> np.ndarray:
+        """|score| of each feature, over all outputs."""
+        return sizes_of(self.rows, duals)
+
+    def order(self, sizes: np.ndarray, least: float) -> np.ndarray:
+        """Positions of the features that are free as far as is known, from the largest size down."""
+        there = np.flatnonzero(self._is_free & (sizes > least))
+        return there[np.lexsort((self.features[there], -sizes[there]))]
+
+    def free(self, positions: np.ndarray) -> np.ndarray:
+        """Those of some positions that no support covers."""
+        supports = self.supports
+        if supports.rows is None or not supports.constrains:
+            return positions
+        for first in np.unique(self._n_compared[positions]).tolist():
+            if first == len(supports.features):
+                continue
+            mine = positions[self._n_compared[positions] == first]
+            others = supports.rows.rows(np.arange(first, len(supports.features)))
+            close = np.abs(correlations(self.rows.rows(mine), others)) >= supports.limit
+            self._cover(mine[close.any(axis=1)])
+            self._n_compared[mine] = len(supports.features)
+        free: np.ndarray = positions[self._is_free[positions]]
+        return free
+
+    def _cover(self, positions: np.ndarray) -> None:
+        self._is_free[positions] = False
+        self.supports.covered.update(self.features[positions].tolist())
+
+    def rho(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """|correlation| of some features with others."""
+        if not self.supports.constrains:
+            return np.zeros((len(positions), len(others)))
+        self._touch(np.concatenate([positions, others]))
+        at, to = self._place[positions], self._place[others]
+        found = self._rho[np.ix_(at, to)]
+        missing = np.isnan(found)
+        if missing.any():
+            rows, columns = missing.any(axis=1), missing.any(axis=0)
+            fresh = np.abs(correlations(self.rows.rows(positions[rows]), self.rows.rows(others[columns])))
+            self._rho[np.ix_(at[rows], to[columns])] = fresh
+            self._rho[np.ix_(to[columns], at[rows])] = fresh.T
+            found = self._rho[np.ix_(at, to)]
+        return found
+
+    def without_copies(self, positions: np.ndarray) -> np.ndarray:
+        """Some features without exact copies of earlier ones, in the same order.
+
+        Whatever a feature conflicts with, so do its copies, and a cut holds one of them at most: the first will do.
+        """
+        if not self.supports.constrains:
+            return positions
+        moments = np.stack([self.rows.means[positions], self.rows.norms[positions]])
+        _, owner, counts = np.unique(moments, axis=1, return_inverse=True, return_counts=True)
+        seen: set[tuple[int, bytes]] = set()
+        kept = np.ones(len(positions), bool)
+        for place in np.flatnonzero(counts[owner] > 1):
+            content = int(owner[place]), self.rows.digest(int(positions[place]))
+            kept[place] = content not in seen
+            seen.add(content)
+        return positions[kept]
+
+    def _touch(self, positions: np.ndarray) -> None:
+        """Make room for the correlations of these features."""
+        fresh = np.unique(positions[self._place[positions] < 0])
+        first = self.n_compared
+        self._place[fresh] = np.arange(first, first + len(fresh))
+        if first + len(fresh) > len(self._rho):
+            grown = np.full((2 * (first + len(fresh)),) * 2, np.nan)
+            grown[: len(self._rho), : len(self._rho)] = self._rho
+            self._rho = grown
+
+    def take(self, positions: Sequence[int]) -> Block | None:
+        """Make supports of some features; returns their rows."""
+        self.n_cuts += 1
+        if not len(positions):
+            return None
+        chosen = np.asarray(positions, np.int64)
+        rows = self.rows.rows(chosen)
+        self._is_free[chosen] = False
+        self.supports.add(self.features[chosen].tolist(), rows)
+        return rows
+
+
+def sizes_of(rows: Block | None, duals: np.ndarray) -> np.ndarray:
+    """|score| of each row, over all outputs."""
+    if rows is None:
+        return np.zeros(0)
+    found = scores(rows, duals)
+    sizes: np.ndarray = np.abs(found[0]) if len(found) == 1 else np.sqrt(np.add.reduce(found * found))
+    return sizes
+
+
+def read(data: Data, questions: Sequence[Question], samples: Sequence[np.ndarray | None] = ()) -> Iterator[Seen]:
+    """One read of the data for all questions; `samples` are those of each problem that does not have all.
+
+    What it brought for a problem is put together when its turn comes.
+    """
+    share = min(1.0, ROWS_SHARE / data.n_parts)
+    own = [*samples] or [None] * len(questions)
+    folds = list({id(some): some for some in own if some is not None}.values())
+    number = {id(some): place for place, some in enumerate(folds)}
+    asked = [
+        replace(question, share=share, fold=number.get(id(some))) for question, some in zip(questions, own, strict=True)
+    ]
+    ranked = data.run(ScorePass(asked, folds))
+    return (
+        seen if some is None else Seen(seen.features, with_samples(seen.rows, some), seen.floor)
+        for seen, some in zip(seen_by(data, questions, ranked), own, strict=True)
+    )
+
+
+def seen_by(data: Data, questions: Sequence[Question], ranked: Ranked) -> Iterator[Seen]:
+    """What a pass brought for each question; rows that it could not bring are read."""
+    for question, ranking in zip(questions, ranked.rankings, strict=True):
+        yield _seen(data, ranked, ranking, question.n_wanted(ranking))
+
+
+def _seen(data: Data, ranked: Ranked, ranking: Ranking, n_wanted: int) -> Seen:
+    features, others = ranking.features[:n_wanted], ranking.scores[n_wanted:]
+    floor = float(abs(others[0])) if len(others) else ranking.floor
+    here = ranked.has(features)
+    if not here.any():
+        return Seen(features, data.rows(features), floor)
+    if here.all():
+        return Seen(features, ranked.rows(features), floor)
+    rows = stack([ranked.rows(features[here]), data.rows(features[~here])])
+    order = np.argsort(np.concatenate([np.flatnonzero(here), np.flatnonzero(~here)]))
+    return Seen(features, rows.rows(order), floor)

@@ -1,0 +1,240 @@
+"""The data behind a fit: features in blocks, which tasks read and show to passes."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar
+
+import dask
+import numpy as np
+
+from gdm_dask.engine import Engine
+from gdm_dask.engine.plan import FitPlan, share_out
+from gdm_dask.errors import DamagedStore, EngineError
+from gdm_dask.features.block import Block, stack
+from gdm_dask.features.passes import Part, Pass
+from gdm_dask.store.buffers import SpareBuffers
+from gdm_dask.store.feature_store import FeatureStore
+from gdm_dask.store.memory import MemoryStore
+from gdm_dask.system import interrupts
+
+logger = logging.getLogger(__name__)
+Found = TypeVar("Found")
+Result = TypeVar("Result")
+#: Gives tasks their blocks, and travels to them.
+Reader: TypeAlias = "MemoryStore | StoreReader"
+
+#: Seconds before a block is read again, doubled each time.
+READ_PAUSE = 0.2
+_spare = SpareBuffers()
+
+
+@dataclass
+class PassCounts:
+    """What the passes of a fit took so far."""
+
+    passes: int = 0
+    tasks: int = 0
+    blocks_used: int = 0
+    blocks_read: int = 0
+    bytes_read: int = 0
+    rows_scanned: int = 0
+    rows_skipped: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Data:
+    """Features in blocks: `run` passes over all of them, or fetch some `rows`.
+
+    Parameters
+    ----------
+    engine : Engine
+    shape : tuple
+        Features, samples.
+    starts : ndarray of shape (blocks + 1,)
+        First feature of each block, and the number of features.
+    reader : Reader
+        Gives tasks their blocks.
+    sizes : list of int
+        Decoded bytes of each block.
+
+    Attributes
+    ----------
+    counts : PassCounts
+    """
+
+    def __init__(
+        self, engine: Engine, shape: tuple[int, int], starts: np.ndarray, reader: Reader, sizes: list[int]
+    ) -> None:
+        self.shape = shape
+        self.counts = PassCounts()
+        self._engine = engine
+        self._starts = starts
+        self._reader = reader
+        self._sizes = sizes
+
+    @classmethod
+    def in_memory(cls, memory: MemoryStore, engine: Engine) -> Data:
+        """A matrix in memory: nothing is ever read."""
+        return cls(engine, memory.shape, memory.block_starts, memory, memory.sizes)
+
+    def run(self, pass_: Pass[Part, Result]) -> Result:
+        """Show every block to a pass."""
+        with self._clock(pass_.name):
+            parts = self._parts()
+            unread = [size for number, size in enumerate(self._sizes) if not self._reader.holds(number)]
+            part = self._engine.reduce(look, merge_parts, parts, self._reader, pass_)
+        self.counts.passes += 1
+        self.counts.tasks += len(parts)
+        self.counts.blocks_used += len(self._sizes)
+        self.counts.blocks_read += len(unread)
+        self.counts.bytes_read += sum(unread)
+        return pass_.finish(part)
+
+    def rows(self, features: np.ndarray) -> Block:
+        """Raw rows of some features, in this order."""
+        with self._clock("rows"):
+            first = self._starts[[numbers[0] for numbers in self._parts()]]
+            owner = np.searchsorted(first, features, side="right")
+            places = [np.flatnonzero(owner == number) for number in np.unique(owner)] or [np.arange(0)]
+            found = self._engine.map(take_rows, [features[some] for some in places], self._reader)
+        return stack(found).rows(np.argsort(np.concatenate(places)))
+
+    @property
+    def n_parts(self) -> int:
+        """Tasks of a pass."""
+        return len(self._parts())
+
+    def _parts(self) -> list[list[int]]:
+        """Numbers of the blocks of each task."""
+        return share_out(self._sizes, self._engine.n_workers)
+
+    @contextmanager
+    def _clock(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.counts.seconds[name] = self.counts.seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+class StoredData(Data):
+    """The features of a store.
+
+    Parameters
+    ----------
+    store : FeatureStore
+    engine : Engine
+    plan : FitPlan
+        The memory that each process may take.
+    """
+
+    _reader: StoreReader
+
+    def __init__(self, store: FeatureStore, engine: Engine, plan: FitPlan) -> None:
+        sizes = plan.work.block_bytes
+        n_held = int(np.searchsorted(np.cumsum(sizes), plan.room(engine.workers()), side="right"))
+        super().__init__(engine, store.shape, store.block_starts, StoreReader(store, n_held), sizes)
+        self._plan = plan
+
+    def _parts(self) -> list[list[int]]:
+        """Numbers of the blocks of each task, for the workers that are there now."""
+        workers = self._engine.workers()
+        self._plan.room(workers)  # refuses a cluster of workers that are all too small
+        for worker in workers:
+            if not self._plan.fits(worker):
+                self._engine.leave_out(worker, "has too little memory for a task of this fit")
+        return share_out(self._sizes, sum(worker.threads for worker in workers if self._plan.fits(worker)))
+
+    def close(self) -> None:
+        """Let go of everything that is held."""
+        self._reader.forget()
+
+
+class StoreReader:
+    """Reads blocks of a store in any process, and keeps the first `n_held` where it was made."""
+
+    def __init__(self, store: FeatureStore, n_held: int = 0) -> None:
+        self._store = store
+        self._n_held = n_held
+        self._held: dict[int, Block] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reader_of, (pickle.dumps(self._store), self._store.url, self._store.fingerprint)
+
+    def holds(self, number: int) -> bool:
+        """Whether a block is in the memory of this process."""
+        return number in self._held
+
+    def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
+        """Blocks one after the other; each lasts until the next one, whose memory it shares unless it is kept."""
+        with _spare.borrowed() as buffers:
+            for number in numbers:
+                if number >= self._n_held:
+                    yield self._read(f"block {number}", self._store.load_block, number, buffers)
+                else:
+                    if number not in self._held:
+                        self._held[number] = self._read(f"block {number}", self._store.load_block, number)
+                    yield self._held[number]
+
+    def rows(self, features: np.ndarray) -> Block:
+        """Raw rows of some features; reads only the chunks that hold them."""
+        return self._read("rows", self._store.load_rows, features, self._held.get)
+
+    def forget(self) -> None:
+        """Let go of the blocks that are kept, and of memory that others were read into."""
+        self._held.clear()
+        _spare.drop()
+
+    def _read(self, what: str, load: Callable[..., Found], *arguments: Any) -> Found:
+        """Read something; a fault that goes away when it is read again was not one of the store."""
+        attempts = int(dask.config.get("gdm_dask.read-attempts"))
+        for attempt in range(1, attempts + 1):
+            try:
+                return load(*arguments)
+            except (OSError, DamagedStore) as error:
+                last: Exception = error
+                logger.warning("%s of %s could not be read: %s", what, self._store.url, error)
+                if attempt < attempts:
+                    time.sleep(READ_PAUSE * 2 ** (attempt - 1))
+        if isinstance(last, DamagedStore):
+            raise last
+        raise EngineError(
+            f"{self._store.url}: {what} cannot be read: {last}. Make sure that all workers can reach the store, and go "
+            "on with --resume."
+        ) from last
+
+
+@lru_cache(maxsize=4)
+def _reader_of(pickled: bytes, url: str, fingerprint: str) -> StoreReader:
+    """The reader of a store in another process, which opens it once."""
+    store = pickle.loads(pickled)
+    if store.fingerprint != fingerprint:
+        raise DamagedStore(
+            f"{url}: the store was replaced while it was in use, or this worker sees another one under the same name. "
+            "Start the fit again."
+        )
+    return StoreReader(store)
+
+
+def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part:
+    """Show some blocks to a pass; a task."""
+    part = pass_.begin()
+    for block in reader.blocks(numbers):
+        interrupts.check()
+        pass_.see(part, block)
+    return pass_.merge([part])
+
+
+def merge_parts(parts: Sequence[Part], reader: Reader, pass_: Pass[Part, Any]) -> Part:
+    """One part from several; a task."""
+    return pass_.merge(parts)
+
+
+def take_rows(features: np.ndarray, reader: Reader) -> Block:
+    """Raw rows of some features; a task."""
+    return reader.rows(features)

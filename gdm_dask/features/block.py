@@ -1,0 +1,211 @@
+"""A block of whole feature rows in memory: the unit of parallel work, as plain arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gdm_dask.features.whole_numbers import from_whole
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+
+#: Pointers to fewer nonzeros than this are kept in 32 bits.
+NARROW_BELOW = 2**32
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """Return the array, or a copy of it where it is not aligned: kernels are compiled for aligned arrays.
+
+    Examples
+    --------
+    >>> shifted = np.zeros(17, np.uint8)[1:].view(np.float64)
+    >>> shifted.flags.aligned, aligned(shifted).flags.aligned
+    (False, True)
+    """
+    return array if array.flags.aligned else array.copy(order="K")
+
+
+class AlignedArrays:
+    """Base of dataclasses whose arrays are aligned when they are made, and again when they arrive in a process."""
+
+    def __post_init__(self) -> None:
+        self.__setstate__(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(
+            {name: aligned(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+        )
+
+
+@dataclass(frozen=True)
+class Block(AlignedArrays):
+    """Features `start` to `stop` of a store, raw values, with their moments.
+
+    Attributes
+    ----------
+    start, stop : int
+        The features of this block.
+    n_samples : int
+    values : ndarray or None
+        Sparse: the nonzeros, row after row, or None where all of them are 1. Dense: (stop - start, n_samples).
+        As they are stored: see `decimals`.
+    means, norms : ndarray of shape (stop - start,)
+        Mean of each feature and norm of the feature less its mean, float64.
+    indptr : ndarray of shape (stop - start + 1,), uint32, or None
+        Sparse: where each row's nonzeros begin and end (uint64 beyond 2**32 nonzeros, which no stored block has).
+        None for a dense block.
+    indices : ndarray of uint32, or None
+        Sparse: the sample of each nonzero, increasing within a row.
+    nonzeros : ndarray of shape (stop - start,), uint32, or None
+        Dense: how many values of each row are not zero, where that was counted already.
+    decimals : int or None
+        Sparse: `values` are whole numbers, int32, and stand for these over 10 to this power.
+    """
+
+    start: int
+    stop: int
+    n_samples: int
+    values: np.ndarray | None
+    means: np.ndarray
+    norms: np.ndarray
+    indptr: np.ndarray | None = None
+    indices: np.ndarray | None = None
+    nonzeros: np.ndarray | None = None
+    decimals: int | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Features in this block."""
+        return self.stop - self.start
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are compressed."""
+        return self.indptr is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.values, self.means, self.norms, self.indptr, self.indices, self.nonzeros)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    @property
+    def power(self) -> float | None:
+        """What the values are over where they are whole numbers: a power of ten."""
+        return None if self.decimals is None else 10.0**self.decimals
+
+    def as_numbers(self) -> Block:
+        """The same block with values that stand for themselves."""
+        if self.decimals is None or self.values is None:
+            return self
+        return replace(self, values=_numbers(self.values, self.decimals), decimals=None)
+
+    def counts(self) -> np.ndarray:
+        """Nonzeros of each feature, int64."""
+        if self.indptr is not None:
+            return np.diff(self.indptr.astype(np.int64))
+        if self.nonzeros is not None:
+            return self.nonzeros.astype(np.int64)
+        assert self.values is not None
+        counts: np.ndarray = np.count_nonzero(self.values, axis=1)
+        return counts.astype(np.int64)
+
+    def rows(self, local: np.ndarray) -> Block:
+        """A block of some of this block's rows (positions within the block), copied, in the order given.
+
+        Its `start` and `stop` only count the rows, and its values are no whole numbers over something.
+        """
+        means, norms = self.means[local], self.norms[local]
+        if self.indptr is None:
+            assert self.values is not None
+            counted = None if self.nonzeros is None else self.nonzeros[local]
+            return Block(0, len(local), self.n_samples, self.values[local], means, norms, nonzeros=counted)
+        assert self.indices is not None
+        starts, stops = (self.indptr[np.asarray(local) + end].astype(np.int64) for end in (0, 1))
+        indptr = narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
+        parts = [slice(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
+        indices = _joined(self.indices, parts)
+        values = None if self.values is None else _numbers(_joined(self.values, parts), self.decimals)
+        return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices)
+
+    def digest(self, row: int) -> bytes:
+        """Identifies the content of a row."""
+        content = hashlib.blake2b(digest_size=16)
+        span = slice(row, row + 1)
+        if self.indptr is not None and self.indices is not None:
+            span = slice(int(self.indptr[row]), int(self.indptr[row + 1]))
+            content.update(self.indices[span].tobytes())
+        if self.values is not None:
+            content.update(self.values[span].tobytes())
+        return content.digest()
+
+    def matrix(self) -> sp.csr_array | np.ndarray:
+        """The raw rows (features x samples) as they lie here: a CSR matrix, or the array of a dense block."""
+        if self.indptr is not None:
+            return self.to_scipy()
+        assert self.values is not None
+        return self.values
+
+    def to_scipy(self) -> sp.csr_array:
+        """The raw rows as a CSR matrix (features x samples)."""
+        import scipy.sparse as sp  # slow to import, and most passes do without
+
+        if self.indptr is None:
+            return sp.csr_array(self.values)
+        assert self.indices is not None
+        values = np.ones(len(self.indices), np.uint8) if self.values is None else _numbers(self.values, self.decimals)
+        small = self.n_samples < 2**31 and len(self.indices) < 2**31
+        indices = self.indices.view(np.int32) if small else self.indices.astype(np.int64)
+        indptr = self.indptr.astype(np.int32 if small else np.int64)
+        matrix = sp.csr_array((values, indices, indptr), shape=(self.n_rows, self.n_samples))
+        matrix.has_canonical_format = True
+        return matrix
+
+
+def _numbers(values: np.ndarray, decimals: int | None) -> np.ndarray:
+    if decimals is None:
+        return values
+    numbers = np.empty(len(values))
+    from_whole(values, decimals, numbers)
+    return numbers
+
+
+def _joined(array: np.ndarray, parts: list[slice]) -> np.ndarray:
+    """Parts of an array, one behind the other."""
+    return np.concatenate([array[:0], *(array[part] for part in parts)])
+
+
+def narrow_pointers(pointers: np.ndarray) -> np.ndarray:
+    """Pointers as uint32, or as uint64 where they count too many nonzeros for that."""
+    return pointers.astype(np.uint32 if pointers[-1] < NARROW_BELOW else np.uint64)
+
+
+def stack(blocks: list[Block]) -> Block:
+    """Blocks one below the other, as one block that starts at the first one's start.
+
+    The widest value type of the parts holds all values exactly.
+    """
+    blocks = [block.as_numbers() for block in blocks]
+    start, n_samples = blocks[0].start, blocks[0].n_samples
+    means = np.concatenate([block.means for block in blocks])
+    norms = np.concatenate([block.norms for block in blocks])
+    stop = start + len(means)
+    if blocks[0].indptr is None:
+        dense = np.concatenate([block.values for block in blocks])
+        known = all(block.nonzeros is not None for block in blocks)
+        nonzeros = np.concatenate([block.nonzeros for block in blocks]) if known else None
+        return Block(start, stop, n_samples, dense, means, norms, nonzeros=nonzeros)
+    lengths = np.concatenate([block.counts() for block in blocks])
+    indptr = narrow_pointers(np.concatenate([[0], np.cumsum(lengths)]))
+    indices = np.concatenate([block.indices for block in blocks])
+    values = None
+    if any(block.values is not None for block in blocks):
+        values = np.concatenate(
+            [np.ones(len(b.indices), np.uint8) if b.values is None else b.values for b in blocks]  # type: ignore[arg-type]
+        )
+    return Block(start, stop, n_samples, values, means, norms, indptr, indices)

@@ -1,0 +1,237 @@
+"""Pearson correlations of raw feature rows, centred implicitly."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from gdm_dask.errors import BadInput
+from gdm_dask.features.block import Block, narrow_pointers
+from gdm_dask.features.moments import dense_moments, sparse_moments
+from gdm_dask.features.scores import LANES, dense_products
+from gdm_dask.features.whole_numbers import number
+from gdm_dask.system.jit import kernel
+from gdm_dask.system.resources import n_cores
+
+#: Correlations this close to the limit count as reaching it: |rho| that equals 1 - tau in exact arithmetic may come
+#: out on either side of it.
+ROUNDING = 1e-9
+
+#: f_j . f_k - n mean_j mean_k loses as many digits as n |mean_j mean_k| / (norm_j norm_k) has. Beyond this limit
+#: a correlation is computed from centred values.
+CANCELLATION = 1e5
+
+#: From so many products on, correlations are shared out among threads; each of them has a vector over the samples.
+WORTH_A_THREAD = 10**7
+MOST_THREADS = 4
+
+
+def correlation_limit(tau: float) -> float:
+    """Two features correlate when ``|rho|`` reaches this; tau = 0 means no constraint, and nothing reaches it.
+
+    >>> correlation_limit(0.25), correlation_limit(0)
+    (0.749999999, inf)
+    """
+    return 1.0 - tau - ROUNDING if tau > 0 else np.inf
+
+
+def correlations(rows: Block, others: Block) -> np.ndarray:
+    """Correlation of every row with every other row, (rows, others); 0 where one of them is constant."""
+    rows, others = rows.as_numbers(), others.as_numbers()
+    n_values = rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
+    n_parts = min(n_cores(), others.n_rows, MOST_THREADS) if n_values * others.n_rows >= WORTH_A_THREAD else 1
+    if n_parts == 1:
+        return _correlations(rows, others, 0, others.n_rows)
+    bounds = [others.n_rows * part // n_parts for part in range(n_parts + 1)]
+    with ThreadPoolExecutor(n_parts) as threads:
+        return np.hstack(list(threads.map(partial(_correlations, rows, others), bounds[:-1], bounds[1:])))
+
+
+def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarray:
+    """Correlation of every row with some of the other rows."""
+    means, norms = others.means[start:stop], others.norms[start:stop]
+    if others.indptr is None:
+        assert others.values is not None
+        products = np.empty((stop - start, rows.n_rows))
+        lanes = np.empty(LANES)
+        for k in range(stop - start):  # float64, in which they are compared, one by one: a copy of all may not fit
+            one = slice(k, k + 1)
+            other = others.values[start + k : start + k + 1].astype(np.float64, copy=False)
+            dense_products(rows.values, rows.means, rows.norms, other, means[one], norms[one], lanes, products[one])
+        return np.ascontiguousarray(products.T)
+    out = np.empty((rows.n_rows, stop - start))
+    workspace = np.zeros(rows.n_samples)
+    sparse_correlations(
+        rows.indptr, rows.indices, rows.values, rows.means, rows.norms, others.indptr[start : stop + 1], others.indices,
+        others.values, means, norms, rows.n_samples, workspace, out,
+    )  # fmt: skip
+    cancelled = np.nonzero(np.isnan(out))
+    if len(cancelled[0]):
+        out[cancelled] = centred(rows, cancelled[0], others, start + cancelled[1])
+    return out
+
+
+def centred(block: Block, rows: np.ndarray, others: Block, o_rows: np.ndarray) -> np.ndarray:
+    """Correlations of pairs of sparse rows, given by their positions, from centred values: no digit cancels."""
+    out = np.empty(len(rows))
+    centred_correlations(
+        block.indptr, block.indices, block.values, block.power, block.means, block.norms, others.indptr, others.indices,
+        others.values, others.means, others.norms, block.n_samples, rows, o_rows, out,
+    )  # fmt: skip
+    return out
+
+
+def as_rows(X: Any) -> Block:
+    """Columns of a samples x features matrix as a block of feature rows.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_samples, n_features)
+    """
+    if hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] == 0:
+        raise BadInput("the matrix has no samples")
+    if sp.issparse(X):
+        matrix = sp.csc_array(X, copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        _check_finite(matrix.data)
+        values = matrix.data if matrix.data.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
+        indptr, indices = narrow_pointers(matrix.indptr), matrix.indices.astype(np.uint32)
+        means, norms = sparse_moments(indptr, values, matrix.shape[0])
+        return Block(0, matrix.shape[1], matrix.shape[0], values, means, norms, indptr, indices)
+    dense = np.ascontiguousarray(np.asarray(X).T)
+    if dense.ndim != 2:
+        raise BadInput(f"a matrix of samples x features is needed, not an array of shape {dense.shape}")
+    if dense.dtype not in (np.float32, np.float64, np.uint8):
+        dense = dense.astype(np.float64)
+    _check_finite(dense)
+    means, norms = dense_moments(dense)
+    return Block(0, dense.shape[0], dense.shape[1], dense, means, norms)
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise BadInput("the matrix holds NaN or infinity: replace or remove such values first")
+
+
+def feature_correlations(X: Any, Y: Any = None) -> np.ndarray:
+    """Pearson correlations between the columns of a matrix, or of two.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_samples, p)
+    Y : array or sparse matrix of shape (n_samples, q), optional
+        `X` itself by default.
+
+    Returns
+    -------
+    ndarray of shape (p, q)
+        0 where a column is constant.
+
+    Examples
+    --------
+    >>> feature_correlations([[1, 0], [0, 1], [0, 1]]).round(12).tolist()
+    [[1.0, -1.0], [-1.0, 1.0]]
+    """
+    rows = as_rows(X)
+    others = rows if Y is None else as_rows(Y)
+    if rows.n_samples != others.n_samples:
+        raise BadInput(f"X has {rows.n_samples} samples, Y has {others.n_samples}")
+    if rows.is_sparse != others.is_sparse:
+        rows, others = (as_rows(block.to_scipy().T.toarray()) for block in (rows, others))
+    return correlations(rows, others)
+
+
+def redundancy_rate(X: Any) -> float:
+    """Redundancy rate of the columns of a matrix: the mean |correlation| over all pairs.
+
+    The paper's formula divides the sum over pairs by m (m - 1), where there are half as many pairs; so do we, to be
+    comparable with it.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_samples, m)
+
+    Examples
+    --------
+    >>> round(redundancy_rate([[1, 0], [0, 1], [0, 1]]), 12)
+    0.5
+    """
+    return block_redundancy_rate(as_rows(X))
+
+
+def block_redundancy_rate(rows: Block) -> float:
+    """`redundancy_rate` of feature rows."""
+    return mean_redundancy(correlations(rows, rows))
+
+
+def mean_redundancy(rho: np.ndarray) -> float:
+    """`redundancy_rate` of features with these correlations, (m, m)."""
+    m, size = len(rho), np.abs(rho)
+    return float((size.sum() - np.trace(size)) / 2 / (m * (m - 1))) if m > 1 else 0.0
+
+
+@kernel
+def centred_correlations(  # type: ignore[no-untyped-def]
+    indptr, indices, values, power, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, n_samples,
+    rows, o_rows, out,
+):  # fmt: skip
+    """Correlations of pairs of sparse rows from centred values, without cancellation: walks over both."""
+    one = np.uint64(1)
+    over = 0.0 if power is None else 1.0 / power
+    for pair in range(len(rows)):
+        row, o_row = rows[pair], o_rows[pair]
+        i, i_end = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+        j, j_end = np.uint64(o_indptr[o_row]), np.uint64(o_indptr[o_row + 1])
+        mean, o_mean = means[row], o_means[o_row]
+        total = 0.0
+        outside = n_samples
+        while i < i_end or j < j_end:
+            here = indices[i] if i < i_end else np.uint32(0xFFFFFFFF)
+            o_here = o_indices[j] if j < j_end else np.uint32(0xFFFFFFFF)
+            a = b = 0.0
+            if here <= o_here:
+                a = 1.0 if values is None else number(values[i], power, over)
+                i += one
+            if o_here <= here:
+                b = 1.0 if o_values is None else np.float64(o_values[j])
+                j += one
+            total += (a - mean) * (b - o_mean)
+            outside -= 1
+        out[pair] = (total + outside * (mean * o_mean)) / (norms[row] * o_norms[o_row])
+
+
+@kernel
+def sparse_correlations(  # type: ignore[no-untyped-def]
+    indptr, indices, values, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, n_samples, workspace, out
+):
+    """Correlations of every row with every other row `o`: ``out[j, k]``, 0 where a norm is 0, NaN beyond CANCELLATION.
+
+    `workspace` has one float64 per sample, zero on entry and on return.
+    """
+    for k in range(len(o_norms)):
+        o_start, o_stop = np.uint64(o_indptr[k]), np.uint64(o_indptr[k + 1])
+        for position in range(o_start, o_stop):
+            workspace[o_indices[position]] = 1.0 if o_values is None else o_values[position]
+        for j in range(len(norms)):
+            out[j, k] = 0.0
+            scale = norms[j] * o_norms[k]
+            if scale == 0.0:
+                continue
+            shift = n_samples * (means[j] * o_means[k])  # in this order: the same bits for (k, j)
+            if abs(shift) > CANCELLATION * scale:
+                out[j, k] = np.nan
+                continue
+            total = 0.0
+            for position in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
+                if values is None:
+                    total += workspace[indices[position]]
+                else:
+                    total += values[position] * workspace[indices[position]]
+            out[j, k] = (total - shift) / scale
+        for position in range(o_start, o_stop):
+            workspace[o_indices[position]] = 0.0

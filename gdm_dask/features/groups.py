@@ -1,0 +1,292 @@
+"""Groups: all features that correlate with a support, found block by block for all supports at once.
+
+The answer equals brute force. What is skipped is skipped by a bound: with z_k the normalised support and J the samples
+where feature j is nonzero, r of n, rho(j, k) = f_j . z_k / norm_j, because z_k sums to zero. Cauchy and Schwarz on J
+give
+
+    |rho(j, k)| <= ||f_j|| / norm_j * sqrt(sum of the r largest squares of z_k),
+
+where ||f_j|| / norm_j is at most (1 - r/n)^(-1/2);
+so a feature with few nonzeros cannot correlate with a support whose weight is spread over many samples. Most features
+of text and log data are rare: they are compared with the rarest supports alone, or with none and are left unread. Of
+frequent ones only a part is read: when the rest of it, by Cauchy and Schwarz again, can no longer make a correlation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gdm_dask.features.block import AlignedArrays, Block, narrow_pointers
+from gdm_dask.features.correlation import CANCELLATION, centred, correlations
+from gdm_dask.features.whole_numbers import number
+from gdm_dask.system.jit import kernel
+
+#: Widens the bound against rounding.
+SLACK = 1.0 + 1e-9
+#: Parts of the samples after which a feature is given up that can no longer correlate.
+CHECKS = (0.3, 0.4, 0.55, 0.75, 1.0)
+#: Rows of which fewer nonzeros than this are left are compared to the end without a further check.
+CHECKED_FROM = 64
+#: A dense block is screened with BLAS, whose rounding depends on shapes; pairs this near the limit are computed anew.
+SCREEN = 1e-6
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Correlated pairs, in the order of features and, for one feature, of supports.
+
+    Attributes
+    ----------
+    support : ndarray of int64
+        Position of the support among the supports.
+    feature : ndarray of int64
+    rho : ndarray of float64
+    n_scanned, n_skipped : int
+        Features that were compared with supports, and features that a bound ruled out.
+    """
+
+    support: np.ndarray
+    feature: np.ndarray
+    rho: np.ndarray
+    n_scanned: int
+    n_skipped: int
+
+
+@dataclass(frozen=True)
+class Supports(AlignedArrays):
+    """Support rows with what the search needs of them, made once for all blocks.
+
+    Attributes
+    ----------
+    rows : Block
+        The supports, those that few nonzeros reach first.
+    order : ndarray of int64
+        Where each of them was among the supports as given.
+    limit : float
+    least : ndarray of shape (supports,), int64
+        A feature with fewer nonzeros reaches neither this support nor any behind it; increasing.
+    checks : ndarray of uint32
+        Samples at which it is checked whether it is worth to go on; the last one is their number.
+    rests : ndarray of shape (checks, supports)
+        Lengths of the raw rows from there on.
+    at_indptr, at_support, at_value : ndarray
+        The same rows by sample.
+    """
+
+    rows: Block
+    order: np.ndarray
+    limit: float
+    least: np.ndarray
+    checks: np.ndarray
+    rests: np.ndarray
+    at_indptr: np.ndarray
+    at_support: np.ndarray
+    at_value: np.ndarray
+
+
+def prepare(rows: Block, limit: float) -> Supports:
+    """Order support rows by how many nonzeros it takes to reach them, and index them by sample."""
+    checks = np.array([round(part * rows.n_samples) for part in CHECKS], np.uint32)
+    if rows.indptr is None:
+        none, nothing = np.zeros(0, np.uint32), np.zeros(0)
+        return Supports(rows, np.arange(rows.n_rows), limit, none, checks, nothing, none, none, nothing)
+    least = least_nonzeros(rows, limit)
+    order = np.argsort(least, kind="stable")
+    rows = rows.rows(order)
+    by_sample = rows.to_scipy().astype(np.float64).tocsc()
+    squares = by_sample.power(2)
+    rests = np.sqrt([np.asarray(squares[:, check:].sum(axis=1)).ravel() for check in checks])
+    return Supports(
+        rows,
+        order,
+        limit,
+        least[order],
+        checks,
+        rests,
+        narrow_pointers(by_sample.indptr),
+        by_sample.indices.astype(np.uint32),
+        by_sample.data,
+    )
+
+
+@dataclass(frozen=True)
+class GroupPass:
+    """Finds all features that correlate with a support.
+
+    Attributes
+    ----------
+    supports : Supports
+    """
+
+    supports: Supports
+    name = "groups"
+
+    def begin(self) -> list[Pairs]:
+        """No pairs yet."""
+        return []
+
+    def see(self, part: list[Pairs], block: Block) -> None:
+        """Add the pairs of a block."""
+        part.append(find_pairs(block, self.supports))
+
+    def merge(self, parts: Sequence[list[Pairs]]) -> list[Pairs]:
+        """All pairs, in order."""
+        return [merge_pairs([pairs for part in parts for pairs in part])]
+
+    def finish(self, part: list[Pairs]) -> Pairs:
+        """The pairs of all features."""
+        return part[0]
+
+
+def least_nonzeros(rows: Block, limit: float) -> np.ndarray:
+    """How many nonzeros a feature needs at least to reach each support; no number is enough for a constant one."""
+    raw = rows.to_scipy().astype(np.float64)
+    least = np.full(rows.n_rows, rows.n_samples + 1)
+    for k in np.flatnonzero(rows.norms):
+        values = raw.data[raw.indptr[k] : raw.indptr[k + 1]]
+        at_zero = (rows.means[k] / rows.norms[k]) ** 2
+        inside = ((values - rows.means[k]) / rows.norms[k]) ** 2
+        # the entries at zero are all alike: bound the largest by the inside ones, none of them below `at_zero`
+        sums = np.cumsum(np.sort(np.maximum(inside, at_zero))[::-1])
+        counts = np.arange(1, len(sums) + 1)
+        reached = sums * SLACK >= limit**2 * (1.0 - counts / rows.n_samples)
+        least[k] = 1 + np.argmax(reached) if reached.any() else len(sums) + 1
+    return least
+
+
+def find_pairs(block: Block, supports: Supports) -> Pairs:
+    """Features of a block that correlate with a support."""
+    if block.indptr is None:
+        return _find_dense(block, supports)
+    rows = supports.rows
+    counters, sums = np.zeros(2, np.int64), np.empty(rows.n_rows)
+    n_near = np.searchsorted(supports.least, block.counts(), side="right")
+    n_near[block.norms == 0.0] = 0
+    farthest = float(np.max(np.abs(rows.means[rows.norms > 0]) / rows.norms[rows.norms > 0], initial=0.0))
+    capacity = max(1024, block.n_rows // 8)
+    while True:
+        support, row, rho = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity)
+        counters[:] = 0
+        n_pairs = sparse_groups(
+            block.indptr, block.indices, block.values, block.power, block.means, block.norms,
+            n_near, supports.checks, supports.rests, rows.means, rows.norms,
+            supports.at_indptr, supports.at_support, supports.at_value, block.n_samples, supports.limit, farthest,
+            sums, support, row, rho, counters,
+        )  # fmt: skip
+        if n_pairs >= 0:
+            break
+        capacity *= 4
+    support, row, rho = support[:n_pairs], row[:n_pairs], rho[:n_pairs]
+    cancelled = np.flatnonzero(np.isnan(rho))
+    if len(cancelled):
+        rho[cancelled] = centred(block, row[cancelled], rows, support[cancelled])
+    kept = np.abs(rho) >= supports.limit
+    found, row, rho = supports.order[support[kept]], row[kept] + block.start, rho[kept]
+    order = np.lexsort((found, row))
+    return Pairs(found[order], row[order], rho[order], int(counters[0]), int(counters[1]))
+
+
+def _find_dense(block: Block, supports: Supports) -> Pairs:
+    rows = supports.rows
+    assert block.values is not None
+    assert rows.values is not None
+    z = (rows.values - rows.means[:, None]) / np.where(rows.norms > 0, rows.norms, 1.0)[:, None]
+    there = np.flatnonzero(block.norms > 0)
+    step = max(1, (16 << 20) // (8 * block.n_samples))
+    found = []
+    for start in range(0, len(there), step):
+        local = there[start : start + step]
+        centred = block.values[local] - block.means[local, None]
+        screened = np.abs(centred @ z.T) >= (supports.limit - SCREEN) * block.norms[local, None]
+        found.append(np.argwhere(screened) + np.array([start, 0]))
+    near = np.concatenate(found) if found else np.zeros((0, 2), np.int64)
+    near[:, 0] = there[near[:, 0]]
+    rho = np.zeros(len(near))
+    for k in np.unique(near[:, 1]):
+        mine = np.flatnonzero(near[:, 1] == k)
+        rho[mine] = correlations(block.rows(near[mine, 0]), rows.rows(np.array([k])))[:, 0]
+    kept = np.abs(rho) >= supports.limit
+    return Pairs(near[kept, 1], near[kept, 0] + block.start, rho[kept], len(there), block.n_rows - len(there))
+
+
+def merge_pairs(parts: list[Pairs]) -> Pairs:
+    """Pairs of several blocks, in the order of the features."""
+    support, feature, rho = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("support", "feature", "rho")
+    )
+    order = np.lexsort((support, feature))
+    scanned, skipped = sum(part.n_scanned for part in parts), sum(part.n_skipped for part in parts)
+    return Pairs(support[order], feature[order], rho[order], scanned, skipped)
+
+
+@kernel
+def sparse_groups(  # type: ignore[no-untyped-def]
+    indptr, indices, values, power, means, norms, n_near_of, checks, s_rests,
+    s_means, s_norms, at_indptr, at_support, at_value, n_samples, limit, farthest,
+    sums, pair_support, pair_row, pair_rho, counters,
+):  # fmt: skip
+    """Pairs (support, row) with ``|rho| >= limit``; returns how many, or -1 where the output is too short.
+
+    The supports come as means and norms (``s_``) and by sample (``at_``: which supports have a nonzero there, and
+    what). A row provably reaches no support from ``n_near_of[row]`` on, see `groups`; supports are in that order, so a
+    look at each sample ends there. At the samples `checks` a row is given up when what is left of it and of the
+    supports (``s_rests``, their lengths from there on) cannot make up for what was found. A support without a common
+    sample is left out when its correlation, which is then minus the product of both ``sqrt(n) |mean| / norm``, cannot
+    reach the limit; `farthest` is the largest ``|mean| / norm`` of a support. `sums` has room for a float64 per
+    support. ``counters`` gets (rows that were compared to the end, others). Where the products cancel beyond
+    CANCELLATION, rho is NaN, and the pair is among those returned.
+    """
+    one = np.uint64(1)
+    over = 0.0 if power is None else 1.0 / power
+    n_pairs = 0
+    for row in range(len(norms)):
+        position, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+        mean, norm, n_near = means[row], norms[row], n_near_of[row]
+        for k in range(n_near):
+            sums[k] = 0.0
+        left = whole = norm * norm + n_samples * mean * mean
+        for check in range(len(checks)):
+            if n_near == 0:
+                break
+            while position < stop and indices[position] < checks[check]:
+                value = 1.0 if values is None else number(values[position], power, over)
+                sample = np.uint64(indices[position])
+                for entry in range(np.uint64(at_indptr[sample]), np.uint64(at_indptr[sample + one])):
+                    k = at_support[entry]
+                    if k >= n_near:
+                        break
+                    sums[k] += value * at_value[entry]
+                left -= value * value
+                position += one
+            if stop - position >= CHECKED_FROM:
+                rest = np.sqrt((left if left > 0.0 else 0.0) + 1e-9 * whole)  # the length of the row from here on
+                is_lost = True
+                for k in range(n_near):
+                    scale = norm * s_norms[k]
+                    shift = n_samples * (mean * s_means[k])
+                    most = abs(sums[k] - shift) + rest * s_rests[check, k]
+                    if abs(shift) > CANCELLATION * scale or most >= limit * scale * (1.0 - 1e-9):
+                        is_lost = False
+                        break
+                if is_lost:
+                    n_near = 0
+        if n_near == 0:
+            counters[1] += 1
+            continue
+        counters[0] += 1
+        is_far = n_samples * abs(mean) * farthest < limit * norm * (1.0 - 1e-9)
+        for k in range(n_near):
+            scale = norm * s_norms[k]
+            if scale == 0.0 or (is_far and sums[k] == 0.0):
+                continue
+            shift = n_samples * (mean * s_means[k])
+            rho = np.nan if abs(shift) > CANCELLATION * scale else (sums[k] - shift) / scale
+            if not abs(rho) < limit:
+                if n_pairs == len(pair_row):
+                    return -1
+                pair_support[n_pairs], pair_row[n_pairs], pair_rho[n_pairs] = k, row, rho
+                n_pairs += 1
+    return n_pairs

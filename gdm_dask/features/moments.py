@@ -1,0 +1,174 @@
+"""Mean and norm of feature rows: all that implicit normalisation needs.
+
+A feature f enters every formula as (f - mean 1) / norm with norm = ||f - mean 1||. Centring a sparse row would make it
+dense, so the values stay raw and these two numbers are stored beside them.
+"""
+
+# numba types the kernels:
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+
+from gdm_dask.features.block import Block, aligned, narrow_pointers
+from gdm_dask.features.whole_numbers import number
+from gdm_dask.system.jit import kernel
+
+#: A feature whose deviation is below this part of its mean is constant up to rounding; its norm is set to 0.
+CONSTANT = 4e-13
+
+
+def sparse_moments(
+    indptr: np.ndarray, values: np.ndarray | None, n_samples: int, power: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and norms of compressed rows.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (rows + 1,), uint32
+    values : ndarray or None
+        The nonzeros; None where all are 1.
+    n_samples : int
+    power : float, optional
+        Of ten, that the values are over where they are whole numbers.
+
+    Returns
+    -------
+    means, norms : ndarray of shape (rows,), float64
+
+    Examples
+    --------
+    >>> means, norms = sparse_moments(np.array([0, 1, 1], np.uint32), np.array([4.0]), 4)
+    >>> means.tolist(), (norms ** 2).round(12).tolist()
+    ([1.0, 0.0], [12.0, 0.0])
+    """
+    if values is None:
+        counts = np.diff(indptr.astype(np.float64))
+        means = counts / n_samples
+        return means, np.sqrt(counts * (1.0 - means))
+    indptr, values = aligned(indptr), aligned(values)
+    sums = np.empty((4, len(indptr) - 1))
+    _sum_sparse(indptr, values, n_samples, power, sums)
+    means, norms = _finish(sums, n_samples)
+    for row in _extreme(sums):
+        numbers = values[indptr[row] : indptr[row + 1]] / (power or 1.0)
+        scale = _scale(sums[3, row])
+        mean, norm = sparse_moments(np.array([0, len(numbers)], indptr.dtype), numbers / scale, n_samples)
+        means[row], norms[row] = float(mean[0]) * scale, float(norm[0]) * scale
+    return means, norms
+
+
+def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and norms of dense rows, (rows, samples)."""
+    rows = aligned(np.ascontiguousarray(rows))
+    sums = np.empty((4, len(rows)))
+    _sum_dense(rows, sums)
+    means, norms = _finish(sums, rows.shape[1])
+    for row in _extreme(sums):
+        scale = _scale(sums[3, row])
+        mean, norm = dense_moments(rows[row : row + 1] / scale)
+        means[row], norms[row] = float(mean[0]) * scale, float(norm[0]) * scale
+    return means, norms
+
+
+def with_samples(block: Block, samples: np.ndarray) -> Block:
+    """A block with some of its samples only, and with moments of their own.
+
+    Parameters
+    ----------
+    block : Block
+    samples : ndarray of int64, increasing
+    """
+    if block.indptr is None:
+        assert block.values is not None
+        dense = np.ascontiguousarray(block.values[:, samples])
+        return Block(block.start, block.stop, len(samples), dense, *dense_moments(dense))
+    assert block.indices is not None
+    place = np.full(block.n_samples, -1, np.int64)
+    place[samples] = np.arange(len(samples))
+    indptr, indices = np.zeros(block.n_rows + 1, np.uint64), np.empty_like(block.indices)
+    values = None if block.values is None else np.empty_like(block.values)
+    _take_samples(block.indptr, block.indices, block.values, place, indptr, indices, values)
+    n_values = int(indptr[-1])
+    kept = None if values is None else values[:n_values]
+    means, norms = sparse_moments(indptr, kept, len(samples), block.power)
+    return Block(
+        block.start, block.stop, len(samples), kept, means, norms, narrow_pointers(indptr), indices[:n_values],
+        decimals=block.decimals,
+    )  # fmt: skip
+
+
+def _extreme(sums: np.ndarray) -> np.ndarray:
+    """Rows whose squares may overflow or vanish: the largest value is far from one."""
+    return np.flatnonzero((sums[3] != 0.0) & ~((sums[3] > 1e-130) & (sums[3] < 1e130)))
+
+
+def _scale(largest: float) -> float:
+    """A power of two: values over it have squares that neither overflow nor vanish."""
+    return float(np.ldexp(1.0, min(max(int(np.floor(np.log2(largest))), -1000), 1000)))
+
+
+def _finish(sums: np.ndarray, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Second-pass correction: the mean was off by the mean of the deviations from it."""
+    mean, deviations, squares, _ = sums
+    with np.errstate(over="ignore", invalid="ignore"):  # extreme rows are computed anew
+        shift = deviations / n_samples
+        norm = np.sqrt(np.maximum(squares - n_samples * shift * shift, 0.0))
+        mean = mean + shift
+        norm[norm <= CONSTANT * np.sqrt(n_samples) * np.abs(mean)] = 0.0
+    return mean, norm
+
+
+@kernel
+def _sum_sparse(indptr, values, n_samples, power, out):
+    """Mean, sum of the deviations from it, sum of their squares, and largest size: a column of `out` for each row."""
+    over = 0.0 if power is None else 1.0 / power
+    for row in range(len(indptr) - 1):
+        start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+        total = largest = 0.0
+        for position in range(start, stop):
+            value = number(values[position], power, over)
+            total += value
+            largest = max(largest, abs(value))
+        mean = total / n_samples
+        zeros = n_samples - np.int64(stop - start)
+        deviations, squares = -mean * zeros, mean * mean * zeros
+        for position in range(start, stop):
+            deviation = number(values[position], power, over) - mean
+            deviations += deviation
+            squares += deviation * deviation
+        out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
+
+
+@kernel
+def _sum_dense(rows, out):
+    """The same of dense rows."""
+    n_samples = rows.shape[1]
+    for row in range(len(rows)):
+        total = largest = 0.0
+        for position in range(n_samples):
+            value = np.float64(rows[row, position])
+            total += value
+            largest = max(largest, abs(value))
+        mean = total / n_samples
+        deviations = squares = 0.0
+        for position in range(n_samples):
+            deviation = rows[row, position] - mean
+            deviations += deviation
+            squares += deviation * deviation
+        out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
+
+
+@kernel
+def _take_samples(indptr, indices, values, place, out_indptr, out_indices, out_values):
+    """Copy the nonzeros of samples that have a place, row by row."""
+    n_kept = np.uint64(0)
+    for row in range(len(indptr) - 1):
+        for position in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+            new = place[indices[position]]
+            if new >= 0:
+                out_indices[n_kept] = new
+                if values is not None:
+                    out_values[n_kept] = values[position]
+                n_kept += np.uint64(1)
+        out_indptr[row + 1] = n_kept

@@ -1,0 +1,126 @@
+"""Raw documents as a source: batches of them become rows of n-grams."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.objects import from_object, matrix_slab
+from gdm_dask.ingestion.slab import Slab
+from gdm_dask.ingestion.source import CutSource, Source, SourceFacts
+from gdm_dask.ingestion.sources.documents.corpus import Corpus
+from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings, Vocabulary, count_vocabulary, hashed_names
+
+#: Bytes of text that are vectorised at a time.
+BATCH_BYTES = 2 << 20
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Some documents, counted in a vocabulary."""
+
+    corpus: Corpus
+    vocabulary: Vocabulary
+    numbers: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the records."""
+        return int(self.corpus.lengths[self.numbers].sum())
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """One slab."""
+        yield lambda: matrix_slab(self.vocabulary.rows(self.corpus.read(self.numbers)), int(self.numbers[0]))
+
+
+def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabulary | None = None) -> Source:
+    """Documents as a source.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    settings : TextSettings
+        With `hashed`, dask-ml's HashingVectorizer makes the rows.
+    vocabulary : Vocabulary, optional
+        Of the training set; the documents' own by default. It goes into the store.
+    """
+    if len(corpus) == 0:
+        raise BadInput("there are no documents")
+    description = {"format": "documents", "files": sorted(set(corpus.paths))[:3], "text": asdict(settings)}
+    identity = {"documents": corpus.identity, "mail": corpus.mail}
+    if settings.hashed is not None:
+        source = _hashed_source(corpus, settings)
+        empty = Vocabulary(settings, [], [])
+        source.facts = replace(source.facts, description=description, identity=identity, vocabulary=empty)
+        return source
+    if vocabulary is None:
+        vocabulary = count_vocabulary(read_batches(corpus), settings)
+    if len(vocabulary) == 0:
+        raise BadInput(f"no n-gram occurs in {settings.min_df} documents; lower `min_df`")
+    known = vocabulary
+
+    def cut(max_bytes: int) -> list[DocumentBatch]:
+        del max_bytes  # batches are of a fixed size
+        return [DocumentBatch(corpus, known, batch) for batch in corpus.batches(BATCH_BYTES)]
+
+    facts = SourceFacts(
+        "sparse", description, identity, int(corpus.lengths.sum()), in_memory=True, n_samples=len(corpus),
+        n_features=len(known), labels=corpus.labels, feature_names=known.names, vocabulary=known, scratch_factor=8,
+    )  # fmt: skip
+    return CutSource(facts, cut)
+
+
+def training_documents(corpus: Corpus, settings: TextSettings, named: bool = False) -> tuple[Source, dict[str, Any]]:
+    """A training set as a source with options of `run_ingest`.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    settings : TextSettings
+    named : bool
+        Name hashed features, by one more pass over the documents.
+    """
+    source = document_source(corpus, settings)
+    named = named and settings.hashed is not None
+    return source, {"feature_names": name_hashed(corpus, settings)} if named else {}
+
+
+def further_documents(corpus: Corpus, train_store: str | os.PathLike[str]) -> Source:
+    """Other documents, in the columns of a training store."""
+    vocabulary = Vocabulary.load(train_store)
+    return document_source(corpus, vocabulary.settings, vocabulary)
+
+
+def read_batches(corpus: Corpus) -> Iterator[list[bytes]]:
+    """The texts, batch by batch."""
+    for batch in corpus.batches(BATCH_BYTES):
+        yield corpus.read(batch)
+
+
+def name_hashed(corpus: Corpus, settings: TextSettings) -> list[str]:
+    """Names of hashed features, by one more pass over the documents."""
+    return hashed_names(read_batches(corpus), settings)
+
+
+def _hashed_source(corpus: Corpus, settings: TextSettings) -> Source:
+    import dask
+    import dask.array as da
+    from dask_ml.feature_extraction.text import HashingVectorizer
+
+    def texts(numbers: np.ndarray) -> np.ndarray:
+        return np.array([settings.decode(text) for text in corpus.read(numbers)], dtype=object)
+
+    batches = corpus.batches(BATCH_BYTES)
+    parts = [da.from_delayed(dask.delayed(texts)(batch), (len(batch),), dtype=object) for batch in batches]
+    vectorizer = HashingVectorizer(
+        **settings.analysis(), n_features=settings.hashed, alternate_sign=False,
+        norm="l2" if settings.unit_rows else None, dtype=np.float32,
+    )  # fmt: skip
+    rows = vectorizer.transform(da.concatenate(parts))
+    rows._chunks = (tuple(map(len, batches)), (settings.hashed,))  # dask-ml does not know how many there are
+    return from_object(rows, corpus.labels)

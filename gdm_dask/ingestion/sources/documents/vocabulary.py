@@ -1,0 +1,203 @@
+"""From documents to rows: n-grams of bytes, characters or words, counted in a vocabulary or hashed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.utils import murmurhash3_32
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams, ngram_names, scale_rows
+from gdm_dask.store import open_store
+from gdm_dask.store.layout import pack_text, unpack_text
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """How documents become rows.
+
+    Attributes
+    ----------
+    analyzer : {"byte", "char", "word"}
+    ngrams : tuple of int
+        Shortest and longest n-grams.
+    min_df : int
+        Documents that an n-gram must occur in.
+    unit_rows : bool
+        Scale rows to unit length; counts otherwise.
+    hashed : int, optional
+        Hash the n-grams into so many features, without a vocabulary.
+    """
+
+    analyzer: str = "byte"
+    ngrams: tuple[int, int] = (4, 4)
+    min_df: int = 1
+    unit_rows: bool = True
+    hashed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.analyzer not in ("byte", "char", "word"):
+            raise BadInput(f"`analyzer` must be 'byte', 'char' or 'word', got {self.analyzer!r}")
+        low, high = self.ngrams
+        if not 1 <= low <= high <= 8:
+            raise BadInput(f"`ngrams` must be two lengths in [1, 8], the shortest first, got {low} and {high}")
+        if self.min_df < 1:
+            raise BadInput(f"`min_df` must be an integer >= 1, got {self.min_df}")
+        if self.hashed is not None and not 2 <= self.hashed < 2**31:
+            raise BadInput(f"`hashed` must be in [2, {2**31 - 1}], got {self.hashed}")
+
+    @property
+    def sizes(self) -> range:
+        """The lengths of n-grams."""
+        return range(self.ngrams[0], self.ngrams[1] + 1)
+
+    def decode(self, document: bytes) -> str:
+        """A document as the analyzer wants it; a byte is a character of Latin-1."""
+        return document.decode("latin-1") if self.analyzer == "byte" else document.decode("utf-8", "replace")
+
+    def analysis(self) -> dict[str, Any]:
+        """Arguments of scikit-learn's and dask-ml's vectorizers, whose own character n-grams merge white space."""
+        if self.analyzer == "word":
+            return {"analyzer": "word", "ngram_range": self.ngrams}
+        return {"analyzer": partial(character_ngrams, sizes=self.sizes)}
+
+
+def character_ngrams(text: str, sizes: range) -> list[str]:
+    """Every run of so many characters.
+
+    >>> character_ngrams("abc", range(2, 4))
+    ['ab', 'bc', 'abc']
+    """
+    return [text[k : k + n] for n in sizes for k in range(len(text) - n + 1)]
+
+
+class Vocabulary:
+    """N-grams and their columns.
+
+    Attributes
+    ----------
+    settings : TextSettings
+    codes : list of ndarray of uint64
+        For bytes: codes of the n-grams of each length, increasing.
+    terms : list of str
+        For characters and words: the n-grams, sorted.
+    """
+
+    def __init__(self, settings: TextSettings, codes: list[np.ndarray], terms: list[str]) -> None:
+        self.settings, self.codes, self.terms = settings, codes, terms
+        self._columns = {term: column for column, term in enumerate(terms)}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.codes)) + len(self.terms)
+
+    @property
+    def names(self) -> list[str]:
+        """A readable name for each column."""
+        if self.settings.analyzer != "byte":
+            return self.terms
+        pairs = zip(self.settings.sizes, self.codes, strict=True)
+        return [name for n, codes in pairs for name in ngram_names(codes, n)]
+
+    def rows(self, documents: list[bytes]) -> sp.csr_array:
+        """Rows of documents; n-grams that the vocabulary does not have are left out."""
+        if self.settings.analyzer == "byte":
+            pairs = zip(self.settings.sizes, self.codes, strict=True)
+            parts = [byte_ngrams(documents, n, codes, unit_rows=False)[0] for n, codes in pairs]
+            counts = sp.csr_array(sp.hstack(parts, format="csr")) if len(parts) > 1 else parts[0]
+        else:
+            vectorizer = CountVectorizer(**self.settings.analysis(), vocabulary=self._columns, dtype=np.float32)
+            counts = sp.csr_array(vectorizer.transform([self.settings.decode(document) for document in documents]))
+        counts.sort_indices()
+        if self.settings.unit_rows:
+            scale_rows(counts)
+        return counts
+
+    def packed(self) -> np.ndarray:
+        """All of it as bytes, equal for equal vocabularies: a store keeps them, for test sets."""
+        buffer = io.BytesIO()
+        arrays = {f"codes{n}": codes for n, codes in zip(self.settings.sizes, self.codes, strict=False)}
+        arrays |= {f"terms.{key}": value for key, value in pack_text(self.terms).items()}
+        np.savez(buffer, allow_pickle=False, settings=json.dumps(asdict(self.settings)), **arrays)
+        return np.frombuffer(buffer.getbuffer(), np.uint8)
+
+    @classmethod
+    def load(cls, store: str | os.PathLike[str]) -> Vocabulary:
+        """The vocabulary of a store of documents."""
+        packed = open_store(store).packed_vocabulary
+        if packed is None:
+            raise BadInput(f"{os.fspath(store)}: there is no vocabulary in the store: make it with gdm ingest --text")
+        with np.load(io.BytesIO(packed.tobytes()), allow_pickle=False) as arrays:
+            stored = json.loads(str(arrays["settings"]))
+            settings = TextSettings(**stored | {"ngrams": tuple(stored["ngrams"])})
+            codes = [arrays[f"codes{n}"] for n in settings.sizes if f"codes{n}" in arrays.files]
+            return cls(settings, codes, unpack_text(arrays["terms.offsets"], arrays["terms.text"]))
+
+
+def count_vocabulary(batches: Iterable[list[bytes]], settings: TextSettings) -> Vocabulary:
+    """The n-grams that occur in at least `min_df` documents; one batch is in memory at a time.
+
+    Examples
+    --------
+    >>> words = TextSettings("word", (1, 2), min_df=2)
+    >>> count_vocabulary([[b"Buy now", b"buy now and"], [b"now or never"]], words).names
+    ['buy', 'buy now', 'now']
+    """
+    if settings.analyzer == "byte":
+        return Vocabulary(settings, _count_bytes(batches, settings), [])
+    found = _count_terms(batches, settings)
+    return Vocabulary(settings, [], sorted(term for term, count in found.items() if count >= settings.min_df))
+
+
+def _count_terms(batches: Iterable[list[bytes]], settings: TextSettings) -> Counter[str]:
+    analyse = CountVectorizer(**settings.analysis()).build_analyzer()
+    found: Counter[str] = Counter()
+    for documents in batches:
+        for document in documents:
+            found.update(set(analyse(settings.decode(document))))
+    return found
+
+
+def _count_bytes(batches: Iterable[list[bytes]], settings: TextSettings) -> list[np.ndarray]:
+    found = [(np.zeros(0, np.uint64), np.zeros(0, np.int64)) for _ in settings.sizes]
+    for documents in batches:
+        for position, n in enumerate(settings.sizes):
+            counts, codes = byte_ngrams(documents, n, unit_rows=False)
+            new = np.bincount(counts.indices, minlength=len(codes))
+            known, frequencies = found[position]
+            merged, places = np.unique(np.concatenate([known, codes]), return_inverse=True)
+            total = np.bincount(places, np.concatenate([frequencies, new]), len(merged)).astype(np.int64)
+            found[position] = merged, total
+    return [codes[frequencies >= settings.min_df] for codes, frequencies in found]
+
+
+def hashed_names(batches: Iterable[list[bytes]], settings: TextSettings) -> list[str]:
+    """Name of each hashed feature: the most frequent n-gram that falls on it, with how many others do.
+
+    Examples
+    --------
+    >>> names = hashed_names([[b"hello hello world"]], TextSettings("word", (1, 1), hashed=16))
+    >>> sorted(name for name in names if not name.startswith("#"))
+    ['hello', 'world']
+    """
+    assert settings.hashed is not None
+    best: dict[int, tuple[int, str]] = {}
+    others: Counter[int] = Counter()
+    for term, count in _count_terms(batches, settings).items():
+        place = abs(int(murmurhash3_32(term, seed=0))) % settings.hashed
+        others[place] += 1
+        best[place] = min(best.get(place, (0, "")), (-count, term))
+    names = [f"#{place}" for place in range(settings.hashed)]
+    for place, (_, term) in best.items():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in term)
+        names[place] = shown if others[place] == 1 else f"{shown} (+{others[place] - 1})"
+    return names

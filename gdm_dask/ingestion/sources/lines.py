@@ -1,0 +1,198 @@
+"""Reading files of lines, local or remote, plain or compressed: byte ranges and streams of whole lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import fsspec
+import numpy as np
+from fsspec.implementations.local import LocalFileSystem
+
+from gdm_dask.errors import BadInput
+from gdm_dask.system.resources import format_bytes
+from gdm_dask.system.scratch import work_space
+
+COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+#: A line of so many bytes is not too long, however little is read at a time.
+LONG_LINE = 64 << 10
+#: Read at a time where newlines are looked for.
+_WINDOW = 64 << 10
+#: Read at a time otherwise.
+_PIECE = 1 << 20
+
+
+def open_file(path: str) -> IO[bytes]:
+    """A file for reading bytes, local or remote; a clear error where that cannot be."""
+    try:
+        fs, name = fsspec.core.url_to_fs(path)
+        return open(name, "rb", buffering=0) if isinstance(fs, LocalFileSystem) else fs.open(name, "rb")
+    except (OSError, ImportError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def file_info(path: str) -> dict[str, Any]:
+    """Size and time of a file that can be read."""
+    try:
+        fs, name = fsspec.core.url_to_fs(path)
+        info = fs.info(name)
+    except (OSError, ImportError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if info["type"] != "file":
+        raise BadInput(f"{path}: this is a folder, not a file that can be ingested")
+    open_file(path).close()
+    return {"size": int(info["size"]), "changed": str(info.get("mtime") or info.get("ETag"))}
+
+
+def compression_of(path: str) -> str | None:
+    """The compression suffix of a file name, or None."""
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix if suffix in COMPRESSIONS else None
+
+
+def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int, int]:
+    """Where the lines of a plain file that begin in ``[start, stop)`` begin and end.
+
+    Parameters
+    ----------
+    longest_line : int
+        A last line that goes on for more bytes than this behind `stop` is refused.
+    """
+    with open_file(path) as file:
+        first = _line_start(file, start, stop)
+        if first is None or first >= stop:
+            return stop, stop
+        last = _line_start(file, stop, stop + longest_line)
+    if last is None:
+        raise BadInput(
+            f"{path}, line {count_lines(path, stop)}: the line goes on for more than {format_bytes(longest_line)}: "
+            "is this svmlight text? Else raise --memory-limit."
+        )
+    return first, last
+
+
+def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
+    """Place of the first line that begins at `at` or later, or the end of the file; None where it is beyond `most`."""
+    place = max(0, at - 1)  # a line begins at `at` if the byte before ends one
+    file.seek(place)
+    while at > 0 and place <= most and (part := file.read(_WINDOW)):
+        found = part.find(b"\n")
+        if found >= 0:
+            place += found + 1
+            break
+        place += len(part)
+    return place if place <= most else None
+
+
+def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The lines of a plain file from `place` to `last`, in pieces so small that the caches hold them.
+
+    Those of a file elsewhere come in one piece.
+
+    Yields
+    ------
+    place : int
+        Of the piece in the file.
+    lines : ndarray of uint8
+        Whole lines, in work space of this thread: good until the next piece.
+    """
+    buffer = work_space("text", last - place, np.uint8)  # what is not filled takes no memory
+    filled = 0
+    with open_file(path) as file:
+        file.seek(place)
+        most = _PIECE if isinstance(file, io.FileIO) else last - place
+        while place + filled < last:
+            part = _fill(file, buffer[filled : min(filled + most, last - place)])
+            if not len(part):
+                raise BadInput(
+                    f"{path}: the file changed while it was read: it is shorter now. Run the same command again."
+                )
+            filled += len(part)
+            end = filled if place + filled == last else _behind_newlines(part) + filled - len(part)
+            if end > filled - len(part):
+                yield place, buffer[:end]
+                buffer[: filled - end] = buffer[end:filled]
+                place, filled = place + end, filled - end
+
+
+def read_into(path: str, offset: int, out: np.ndarray) -> None:
+    """Fill a contiguous array from a file; EOFError where the file is too short."""
+    target = out.reshape(-1).view(np.uint8)
+    with open_file(path) as file:
+        file.seek(offset)
+        if len(_fill(file, target)) < len(target):
+            raise EOFError(f"{path}: the file ends too early")
+
+
+def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:
+    """Fill the buffer as far as the file goes; returns the filled part."""
+    target = memoryview(buffer)  # type: ignore[arg-type]
+    while len(target):
+        count = file.readinto(target)  # type: ignore[attr-defined]
+        if not count:
+            break
+        target = target[count:]
+    return buffer[: len(buffer) - len(target)]
+
+
+def _behind_newlines(lines: np.ndarray) -> int:
+    """Place behind the last newline, 0 where there is none."""
+    for stop in range(len(lines), 0, -_WINDOW):
+        start = max(0, stop - _WINDOW)
+        place = lines[start:stop].tobytes().rfind(b"\n")
+        if place >= 0:
+            return start + place + 1
+    return 0
+
+
+def count_lines(path: str, start: int) -> int:
+    """Lines that begin before the first one that begins at `start` or later."""
+    count, position, last = 0, 0, b"\n"
+    with open_file(path) as file:
+        while position < start and (part := file.read(min(_PIECE, start - position))):
+            count += part.count(b"\n")
+            position += len(part)
+            last = part[-1:]
+    return count if last == b"\n" else count + 1
+
+
+def unpacked_lines(path: str, run_bytes: int) -> Iterator[bytes]:
+    """Whole lines of a compressed file, about `run_bytes` at a time."""
+    suffix = compression_of(path)
+    assert suffix is not None
+    done, lines, rest = 0, 0, b""
+    with open_file(path) as raw:
+        while True:
+            try:
+                if done == 0:
+                    file = COMPRESSIONS[suffix](raw)
+                part = file.read(run_bytes)
+            except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+                raise BadInput(
+                    f"{path}: the compressed data is damaged or cut off after {done:,} unpacked bytes, in line "
+                    f"{lines + 1} ({error}). Fetch the file again."
+                ) from error
+            if not part:
+                break
+            done += len(part)
+            end = part.rfind(b"\n") + 1
+            if end:
+                yield rest + part[:end]
+                rest = part[end:]
+            else:
+                rest += part
+            lines += part.count(b"\n")
+            if len(rest) > 2 * run_bytes:
+                raise BadInput(
+                    f"{path}, line {lines + 1}: the line goes on for more than {format_bytes(len(rest))}: "
+                    "is this svmlight text? Else raise --memory-limit."
+                )
+    if rest:
+        yield rest

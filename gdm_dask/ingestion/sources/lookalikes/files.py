@@ -1,0 +1,192 @@
+"""Lookalikes and the paper's data on disk: svmlight text or stores, with the truth beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion import run_ingest
+from gdm_dask.ingestion.sources.lookalikes import (
+    LOOKALIKES,
+    Lookalike,
+    LookalikeRows,
+    lookalike_parts,
+    lookalike_source,
+    plant,
+    scaled_lookalike,
+)
+from gdm_dask.ingestion.sources.lookalikes.paper_data import GroupedData, make_paper_data
+from gdm_dask.ingestion.sources.lookalikes.rows import format_rows
+from gdm_dask.store.folder import write_whole
+from gdm_dask.system.progress import report
+from gdm_dask.system.resources import n_cores
+
+#: What `synthesise` can be like.
+KINDS = (*LOOKALIKES, "paper")
+#: Samples of a test set for each of the training set.
+TEST_SHARE = 0.25
+#: Most bytes of a nonzero in text (a space, ten digits, a colon, nine characters), and of a label.
+_PAIR_BYTES, _LABEL_BYTES = 22, 3
+
+
+def synthesise(
+    like: str,
+    path: str | os.PathLike[str],
+    scale: float = 1.0,
+    seed: int = 0,
+    test: str | os.PathLike[str] | None = None,
+    n_workers: int | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Write a generated set: svmlight text, or a store where the path ends in ``.zarr``.
+
+    The truth comes beside it: ``NAME.truth.json`` says what was made, ``NAME.truth.npz`` holds the groups.
+
+    Parameters
+    ----------
+    like : {"webspam", "kdd2010", "url", "news20", "paper"}
+    path : path
+        ``.svm`` or ``.zarr``.
+    scale : float
+        Of the numbers of samples and features; a sample keeps its nonzeros while the features allow.
+    seed : int
+    test : path, optional
+        A test set of the same kind: a quarter as many samples; the paper's has as many.
+    n_workers : int, optional
+        Parallel tasks; the result does not depend on it.
+    overwrite : bool
+        Replace what is there.
+    **options
+        Of `run_ingest`, for stores.
+
+    Returns
+    -------
+    dict
+        What was made.
+    """
+    if like not in KINDS:
+        raise BadInput(f"`like` must be one of {', '.join(KINDS)}, got {like!r}")
+    targets = [Path(path)] if test is None else [Path(path), Path(test)]
+    if test is not None and targets[0].absolute() == targets[1].absolute():
+        raise BadInput(f"{path}: the test set needs a name of its own")
+    for target in targets:
+        if target.suffix not in (".svm", ".zarr"):
+            raise BadInput(f"{target}: name it .svm for svmlight text, or .zarr for a store")
+        if target.exists() and not overwrite:
+            raise BadInput(f"{target} exists: choose another name, or pass --overwrite to replace it")
+    if like == "paper":
+        return _write_paper(targets, scale, seed, overwrite, options)
+    lookalike = scaled_lookalike(like, scale)
+    bounds = [(0, lookalike.n_samples), (lookalike.n_samples, round((1 + TEST_SHARE) * lookalike.n_samples))]
+    first_store = None
+    for target, (start, stop) in zip(targets, bounds, strict=False):
+        if target.suffix == ".svm":
+            write_text(target, lookalike, seed, start, stop, n_workers)
+            continue
+        source = lookalike_source(like, lookalike, seed, start, stop)
+        done = run_ingest(source, target, like=first_store, n_workers=n_workers, overwrite=overwrite, **options)
+        first_store = first_store or done.store
+    truth = plant(lookalike, seed)
+    facts = {"like": like, "scale": scale, "seed": seed, **asdict(lookalike)}
+    write_truth(targets[0], facts, [*truth.groups], signs=truth.signs, rates=truth.rates)
+    return facts
+
+
+def write_truth(path: Path, facts: dict[str, Any], groups: list[np.ndarray], **arrays: np.ndarray) -> None:
+    """Write the planted groups as one array of members and the offset of each group."""
+    offsets = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
+    members = np.concatenate(groups) if groups else np.zeros(0, np.int64)
+    with _whole(Path(f"{path}.truth.npz")) as file:
+        np.savez_compressed(file, allow_pickle=False, members=members, offsets=offsets, **arrays)
+    write_whole(Path(f"{path}.truth.json"), json.dumps(facts, indent=1).encode())
+
+
+def read_groups(path: str | os.PathLike[str]) -> list[np.ndarray]:
+    """The planted groups of a generated set, for `gdm_dask.ingestion.sources.lookalikes.paper_data.compare_groups`."""
+    with np.load(f"{os.fspath(path)}.truth.npz", allow_pickle=False) as truth:
+        return np.split(truth["members"].astype(np.int64), truth["offsets"][1:-1])
+
+
+def write_text(
+    path: Path, lookalike: Lookalike, seed: int, start: int, stop: int, n_workers: int | None = None
+) -> None:
+    """Write samples of a lookalike as svmlight text, in order; a part for each worker is in memory."""
+    jobs = lookalike_parts(lookalike, seed, start, stop)
+    workers = n_workers or n_cores()
+    with (
+        report("generate", sum(job.nbytes for job in jobs)) as progress,
+        ThreadPoolExecutor(workers) as pool,
+        _whole(path) as file,
+    ):
+        waiting = iter(jobs)
+        running = [(job, pool.submit(text_of, job)) for job in islice(waiting, workers)]
+        while running:
+            job, text = running.pop(0)
+            file.write(text.result().data)
+            progress(job.nbytes)
+            running += [(job, pool.submit(text_of, job)) for job in islice(waiting, 1)]
+
+
+def text_of(job: LookalikeRows) -> np.ndarray:
+    """Samples of a lookalike as svmlight text, features counted from 1."""
+    slab = next(job.slabs())()
+    assert slab.labels is not None
+    assert slab.features is not None
+    assert slab.values is not None
+    assert slab.samples is not None
+    counts = np.bincount(slab.samples, minlength=slab.n_samples)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    out = np.empty(len(slab.features) * _PAIR_BYTES + slab.n_samples * _LABEL_BYTES, np.uint8)
+    return out[: format_rows(slab.labels, indptr, slab.features, slab.values, out)]
+
+
+def scaled_paper_data(scale: float, seed: int) -> GroupedData:
+    """The paper's synthetic data with its numbers of samples, features and groups scaled."""
+    if not scale > 0:
+        raise BadInput(f"`scale` must be positive, got {scale!r}")
+    samples, features = max(20, round(2048 * scale)), max(200, round(10_000 * scale))
+    groups = max(4, round(200 * min(scale, 1.0)))
+    return make_paper_data(samples, features, groups, max(2, groups * 3 // 20), seed=seed)
+
+
+def _write_paper(
+    targets: list[Path], scale: float, seed: int, overwrite: bool, options: dict[str, Any]
+) -> dict[str, Any]:
+    data = scaled_paper_data(scale, seed)
+    first_store = None
+    for target, X, y in zip(targets, (data.X, data.X_test), (data.y, data.y_test), strict=False):
+        if target.suffix == ".zarr":
+            store = run_ingest(X, target, y, like=first_store, overwrite=overwrite, **options).store
+            first_store = first_store or store
+            continue
+        with _whole(target) as file:
+            for row, label in zip(X.tolist(), y.tolist(), strict=True):
+                pairs = " ".join(f"{feature}:{value!r}" for feature, value in enumerate(row, 1) if value)
+                file.write(f"{label:+d} {pairs}\n".encode())
+    facts = {"like": "paper", "scale": scale, "seed": seed, "n_samples": len(data.y), "n_features": data.X.shape[1]}
+    write_truth(targets[0], facts, data.groups, weights=data.weights)
+    return facts
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name when all of it is written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

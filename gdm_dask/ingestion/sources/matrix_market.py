@@ -1,0 +1,160 @@
+"""Matrix Market files as sources (samples x features): parsed by scipy, byte range by byte range."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.plan import byte_ranges
+from gdm_dask.ingestion.slab import Slab, loose_slab
+from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
+from gdm_dask.ingestion.sources.lines import (
+    LONG_LINE,
+    compression_of,
+    count_lines,
+    file_info,
+    line_range,
+    read_lines,
+    unpacked_lines,
+)
+
+_HEADER_BYTES = 1 << 16
+_BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\r]*\n")
+
+
+@dataclass(frozen=True)
+class _Header:
+    field: str
+    n_samples: int
+    n_features: int
+    n_entries: int
+    n_bytes: int
+    n_lines: int
+
+
+@dataclass(frozen=True)
+class MatrixMarket(Source):
+    """A Matrix Market coordinate file (``.mtx``, ``.mtx.gz``, ...), samples x features."""
+
+    suffixes = (".mtx",)
+    facts: SourceFacts
+    path: str
+    header: _Header
+
+    @classmethod
+    def open(cls, paths: list[str], y: Any, options: IngestOptions) -> MatrixMarket:
+        """Open a file."""
+        path = only_file(paths)
+        info = file_info(path)
+        header = _read_header(path, info["size"])
+        facts = SourceFacts(
+            "sparse", {"format": "matrix market", "files": [path]}, {"files": [info]}, info["size"],
+            n_samples=header.n_samples, n_features=header.n_features, n_entries=header.n_entries,
+            labels=as_labels(y, header.n_samples, path), scratch_factor=6 if compression_of(path) else 1,
+        )  # fmt: skip
+        return cls(facts, path, header)
+
+    def parts(self, max_bytes: int) -> list[MarketEntries]:
+        """Byte ranges of a plain file, or all of a compressed one."""
+        size, begin = self.facts.nbytes, self.header.n_bytes
+        assert size is not None
+        ranges = [(0, size - begin)] if compression_of(self.path) else byte_ranges(size - begin, max_bytes)
+        return [MarketEntries(self.path, begin + start, begin + stop, max_bytes, self.header) for start, stop in ranges]
+
+
+def _lines_of(path: str, start: int, stop: int, longest_line: int) -> bytes:
+    """The lines that begin in a byte range."""
+    bounds = line_range(path, start, stop, max(longest_line, LONG_LINE))
+    return b"".join(lines.tobytes() for _, lines in read_lines(path, *bounds))
+
+
+def _read_header(path: str, size: int) -> _Header:
+    if compression_of(path):
+        first = next(unpacked_lines(path, _HEADER_BYTES), b"")
+    else:
+        first = _lines_of(path, 0, min(size, _HEADER_BYTES), LONG_LINE)
+    lines = io.BytesIO(first)
+    banner = lines.readline().decode("latin-1").lower().split()
+    if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
+        raise BadInput(f"{path}, line 1: not a Matrix Market file")
+    _, _, layout, field, symmetry = banner
+    if layout != "coordinate" or field not in ("real", "integer", "pattern") or symmetry != "general":
+        raise BadInput(
+            f"{path}, line 1: only 'coordinate real|integer|pattern general' can be read, not "
+            f"{' '.join(banner[2:])!r}. Write it so with scipy.io.mmwrite(..., symmetry='general')."
+        )
+    line, number = lines.readline(), 2
+    while line.startswith(b"%") or (line and not line.strip()):
+        line, number = lines.readline(), number + 1
+    try:
+        n_samples, n_features, n_entries = (int(word) for word in line.split())
+    except ValueError:
+        raise BadInput(f"{path}, line {number}: the sizes (rows columns entries) are missing") from None
+    return _Header(field, n_samples, n_features, n_entries, lines.tell(), number)
+
+
+@dataclass(frozen=True)
+class MarketEntries:
+    """Entries of a Matrix Market file: a byte range of a plain one, or all of a compressed one."""
+
+    path: str
+    start: int
+    stop: int
+    run_bytes: int
+    header: _Header
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of source."""
+        return self.stop - self.start
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """One slab of a plain file, several of a compressed one."""
+        if not compression_of(self.path):
+            yield self._load_range
+            return
+        skip, line = self.start, self.header.n_lines
+        for buffer in unpacked_lines(self.path, self.run_bytes):
+            entries = buffer[skip:]
+            yield partial(self._parse, entries, partial(int, line))
+            line += entries.count(b"\n")
+            skip = 0
+
+    def _load_range(self) -> Slab:
+        buffer = _lines_of(self.path, self.start, self.stop, self.run_bytes)
+        return self._parse(buffer, partial(count_lines, self.path, self.start))
+
+    def _parse(self, buffer: bytes, lines_before: Callable[[], int]) -> Slab:
+        from scipy.io import mmread
+
+        if buffer and not buffer.endswith(b"\n"):
+            buffer += b"\n"
+        count = buffer.count(b"\n")
+        if _BLANK_LINE.search(buffer):
+            count = sum(1 for line in buffer.splitlines() if line.strip())
+        # As real numbers: as integers, scipy would cut 2.5 to 2.
+        field = "pattern" if self.header.field == "pattern" else "real"
+        sizes = f"{self.header.n_samples} {self.header.n_features} {count}"
+        text = f"%%MatrixMarket matrix coordinate {field} general\n{sizes}\n".encode()
+        try:
+            entries = mmread(io.BytesIO(text + buffer), spmatrix=False)
+        except (ValueError, OverflowError) as error:
+            raise self._bad_line(str(error), buffer, lines_before) from None
+        samples, features = entries.coords
+        return loose_slab(features, samples, np.asarray(entries.data, np.float64), len(entries.data))
+
+    def _bad_line(self, problem: str, buffer: bytes, lines_before: Callable[[], int]) -> BadInput:
+        """The error that scipy found in our piece of the file, at its place in the whole."""
+        found = re.match(r"Line (\d+): (.*)", problem)
+        if found is None:
+            return BadInput(f"{self.path}: an entry cannot be read: {problem}")
+        number = int(found[1]) - 3  # the two lines that we put before
+        text = buffer.split(b"\n", number + 1)[number][:60].decode("latin-1")
+        return BadInput(f"{self.path}, line {lines_before() + number + 1}: {found[2].rstrip('.')} (in: {text!r})")

@@ -1,0 +1,70 @@
+"""Dense ``.npy`` matrices (samples x features)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.slab import Slab, dense_slab
+from gdm_dask.ingestion.source import DenseSource, IngestOptions, only_file
+from gdm_dask.ingestion.sources.lines import file_info, read_into
+
+
+class NpyMatrix(DenseSource):
+    """A dense ``.npy`` matrix, read slab by slab."""
+
+    suffixes = (".npy",)
+
+    @classmethod
+    def open(cls, paths: list[str], y: Any, options: IngestOptions) -> NpyMatrix:
+        """Open a file."""
+        path = only_file(paths)
+        info = file_info(path)
+        try:
+            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise BadInput(f"{path}: not a whole .npy matrix of numbers: {error}") from error
+        offset, by_columns = matrix.offset, not matrix.flags.c_contiguous
+
+        def rows(start: int, stop: int) -> NpyRows:
+            return NpyRows(path, offset, matrix.dtype, matrix.shape, by_columns, start, stop)
+
+        return cls(matrix, rows, y, path, {"format": "npy", "files": [path]}, {"files": [info]})
+
+
+@dataclass(frozen=True)
+class NpyRows:
+    """Rows of a matrix in a ``.npy`` file; read, not mapped, so that the memory is what was planned."""
+
+    path: str
+    offset: int
+    dtype: np.dtype
+    shape: tuple[int, int]
+    by_columns: bool
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return (self.stop - self.start) * self.shape[1] * self.dtype.itemsize
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """One slab."""
+        yield self._load
+
+    def _load(self) -> Slab:
+        n_samples, n_features = self.shape
+        n_rows, itemsize = self.stop - self.start, self.dtype.itemsize
+        if not self.by_columns:
+            rows = np.empty((n_rows, n_features), self.dtype)
+            read_into(self.path, self.offset + self.start * n_features * itemsize, rows)
+            return dense_slab(rows.astype(self.dtype.newbyteorder("="), copy=False), self.start)
+        columns = np.empty((n_features, n_rows), self.dtype)
+        for feature, column in enumerate(columns):
+            read_into(self.path, self.offset + (feature * n_samples + self.start) * itemsize, column)
+        return dense_slab(columns.astype(self.dtype.newbyteorder("="), copy=False).T, self.start)

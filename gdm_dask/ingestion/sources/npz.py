@@ -1,0 +1,158 @@
+"""scipy ``.npz`` files: sparse matrices (samples x features), streamed."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.slab import Slab, loose_slab, row_slab
+from gdm_dask.ingestion.sorting import samples_of
+from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
+from gdm_dask.ingestion.sources.lines import file_info
+
+_LABEL_KEYS = ("y", "labels", "label", "target")
+_ERRORS = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError)
+
+
+@dataclass(frozen=True)
+class NpzMatrix(Source):
+    """A sparse matrix that ``scipy.sparse.save_npz`` wrote (csr, csc or coo), streamed."""
+
+    suffixes = (".npz",)
+    facts: SourceFacts
+    path: str
+    layout: str
+
+    @classmethod
+    def open(cls, paths: list[str], y: Any, options: IngestOptions) -> NpzMatrix:
+        """Open a file; labels come from `y` or from an array ``y`` or ``labels`` in it."""
+        path = only_file(paths)
+        info = file_info(path)
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+                names = set(archive.files)
+                if not {"format", "shape", "data"} <= names:
+                    raise BadInput(
+                        f"{path}: not a sparse matrix as scipy.sparse.save_npz writes it (it holds {sorted(names)})"
+                    )
+                layout = np.asarray(archive["format"]).astype(str).item()
+                n_samples, n_features = (int(size) for size in archive["shape"])
+                labels = y if y is not None else next((archive[key] for key in _LABEL_KEYS if key in names), None)
+        except (*_ERRORS, OSError, AttributeError) as error:
+            raise BadInput(f"{path}: not a whole .npz file: {error}") from error
+        if layout not in ("csr", "csc", "coo"):
+            raise BadInput(f"{path}: a matrix in {layout} format cannot be read: save it as csr")
+        facts = SourceFacts(
+            "sparse", {"format": f"npz {layout}", "files": [path]}, {"files": [info]}, info["size"],
+            n_samples=n_samples, n_features=n_features, labels=as_labels(labels, n_samples, path), scratch_factor=4,
+        )  # fmt: skip
+        return cls(facts, path, layout)
+
+    def parts(self, max_bytes: int) -> list[NpzEntries]:
+        """One part: the file is read from beginning to end."""
+        n_samples, n_features, nbytes = self.facts.n_samples, self.facts.n_features, self.facts.nbytes
+        assert n_samples is not None
+        assert n_features is not None
+        assert nbytes is not None
+        return [NpzEntries(self.path, self.layout, (n_samples, n_features), max_bytes, nbytes)]
+
+
+@dataclass(frozen=True)
+class NpzEntries:
+    """The entries of a scipy matrix in an ``.npz`` file, read from beginning to end."""
+
+    path: str
+    layout: str
+    shape: tuple[int, int]
+    run_bytes: int
+    nbytes: int
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """Slabs of rows (csr), of columns (csc) or of loose entries (coo)."""
+        step = max(1, self.run_bytes // 8)
+        keys = ("row", "col") if self.layout == "coo" else ("indices",)
+        try:
+            with ExitStack() as opened:
+                archive = opened.enter_context(zipfile.ZipFile(self.path))
+                members = [opened.enter_context(_Member(archive, key)) for key in (*keys, "data")]
+                if self.layout == "coo":
+                    yield from self._loose(members, step)
+                else:
+                    with _Member(archive, "indptr") as pointers:
+                        indptr = pointers.read(pointers.length)
+                    yield from self._compressed(members, indptr, step)
+        except BadInput:
+            raise
+        except _ERRORS as error:
+            raise BadInput(f"{self.path}: the file is damaged or cut off: {error}. Save or fetch it again.") from error
+
+    def _loose(self, members: list[_Member], step: int) -> Iterator[Callable[[], Slab]]:
+        for start in range(0, max(members[0].length, 1), step):
+            count = min(step, members[0].length - start)
+            samples, features, values = (member.read(count) for member in members)
+            self._check_range(samples, self.shape[0], "row")
+            self._check_range(features, self.shape[1], "column")
+            yield partial(loose_slab, features, samples, values)
+
+    def _compressed(self, members: list[_Member], indptr: np.ndarray, step: int) -> Iterator[Callable[[], Slab]]:
+        by_rows = self.layout == "csr"
+        n_major, n_minor = self.shape if by_rows else self.shape[::-1]
+        indptr = indptr.astype(np.int64)
+        if len(indptr) != n_major + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+            raise ValueError("indptr does not fit the shape")
+        begin = 0
+        while begin < n_major:
+            end = max(begin + 1, int(np.searchsorted(indptr, indptr[begin] + step, side="right")) - 1)
+            minor, values = (member.read(int(indptr[end] - indptr[begin])) for member in members)
+            self._check_range(minor, n_minor, "column" if by_rows else "row")
+            major = samples_of(indptr[begin : end + 1] - indptr[begin])
+            if by_rows:
+                yield partial(row_slab, end - begin, minor, major, values, begin)
+            else:
+                yield partial(loose_slab, major.astype(np.int64) + begin, minor, values)
+            begin = end
+
+    @staticmethod
+    def _check_range(numbers: np.ndarray, size: int, name: str) -> None:
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < size):
+            raise ValueError(f"a {name} number is not between 0 and {size - 1}")
+
+
+class _Member:
+    """An array in a zip archive, read piece by piece."""
+
+    def __init__(self, archive: zipfile.ZipFile, key: str) -> None:
+        self._file: IO[bytes] = archive.open(f"{key}.npy")
+        try:
+            self._read_header(archive, key)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> _Member:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def _read_header(self, archive: zipfile.ZipFile, key: str) -> None:
+        version = np.lib.format.read_magic(self._file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, self._dtype = read_header(self._file)
+        if self._dtype.hasobject or self._dtype.kind not in "biuf":
+            raise BadInput(f"{archive.filename}: array {key!r} holds {self._dtype}, not real numbers")
+        self.length = int(np.prod(shape))
+
+    def read(self, count: int) -> np.ndarray:
+        data = self._file.read(count * self._dtype.itemsize)
+        if len(data) != count * self._dtype.itemsize:
+            raise EOFError("an array ends too early")
+        return np.frombuffer(data, self._dtype).astype(self._dtype.newbyteorder("="), copy=False)

@@ -1,0 +1,421 @@
+"""Parse svmlight / libsvm text: bytes in, arrays out.
+
+One pass of a compiled kernel over the bytes, without a Python object per token and without the GIL. Every value is
+bit-equal to ``float(text)``; see `gdm_dask.ingestion.sources.decimal_text` for how.
+"""
+
+# numba types the kernels:
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.sources.decimal_text import GIVEN_UP, LONGEST_SHORT, PLACE, first_digits, number, short_number
+from gdm_dask.system.jit import inlined, inner, kernel
+from gdm_dask.system.words import WORD, U, leading_digits, leading_token, word_at
+
+_0, _1, _10, _48 = U(0), U(1), U(10), U(48)
+_NEWLINE, _SPACE, _HASH, _COLON, _Q, _I, _D = (np.uint8(ord(c)) for c in "\n #:qid")
+_INDEX_LIMIT = U(2**32 - 1)
+_LONGEST_USUAL = _1 + WORD + LONGEST_SHORT  # bytes that a usual entry may look at
+
+_BLANK, _DONE, _BAD_LABEL, _BAD_QID, _BAD_INDEX, _NOT_INCREASING, _TOO_LARGE, _UNSEEN, _BAD_VALUE, _GENERAL = range(10)
+_ROWS, _NONZEROS, _LINES, _SKIPPED, _DROPPED, _LEFT_TO_PYTHON = range(6)  # the slots of `counts`
+
+
+@dataclass(frozen=True)
+class ParsedLines:
+    """The samples of a piece of svmlight text, as compressed sparse rows; an explicit zero is dropped."""
+
+    labels: np.ndarray  # (s,) float64, as written
+    indptr: np.ndarray  # (s + 1,) int64: sample i owns the entries indptr[i]:indptr[i + 1]
+    features: np.ndarray  # (k,) uint32, zero-based, increasing within a sample
+    values: np.ndarray  # (k,) float64, none of them zero
+    n_lines: int  # lines in the text, with blank and comment lines
+    skipped: int  # malformed lines left out (on_error="skip")
+    unseen: int  # nonzeros left out because their feature is not below n_features (unseen="drop")
+
+
+class MalformedLine(BadInput):
+    """A line that is not svmlight text: its zero-based `line` in the buffer, the `reason`, and its `text`."""
+
+    def __init__(self, line: int, reason: str, text: str) -> None:
+        super().__init__(line, reason, text)  # as they are: the error crosses processes by pickle
+        self.line, self.reason, self.text = line, reason, text
+
+    def __str__(self) -> str:
+        """Say it with a line number that counts from 1, as editors do."""
+        return f"line {self.line + 1}: {self.reason} (in: {self.text})"
+
+
+@inner
+def _skip_blanks(text, p):
+    """Place of the first byte that is not white space within a line."""
+    while text[p] == np.uint8(32) or (np.uint8(9) <= text[p] <= np.uint8(13) and text[p] != _NEWLINE):
+        p += _1
+    return p
+
+
+@inner
+def _inside(c):
+    """Whether a token goes on with byte c."""
+    return (c > np.uint8(32) and c != _HASH) or c < np.uint8(9) or np.uint8(13) < c < np.uint8(32)
+
+
+@inner
+def _index(text, start):
+    """Whole number at `start`, _INDEX_LIMIT where it is larger, and the place behind it."""
+    if start + WORD <= U(text.size):
+        n_digits, index = leading_digits(word_at(text, start))
+        if n_digits < WORD:
+            return index, start + n_digits
+    p, index = start, _0
+    while U(text[p]) - _48 < _10:
+        index = index * _10 + U(text[p]) - _48
+        p += _1
+    if p - start > _10:  # it may have overflowed, or begin with zeros
+        index, left = first_digits(text, start)
+        index = _INDEX_LIMIT if left > 0 else index
+    return index, p
+
+
+@inlined
+def _usual_entry(text, p):
+    """Index and value of an entry of the usual form at p, a blank before it, and the place behind it: else p itself.
+
+    That is an index of up to 7 digits and a short number, with a blank or the end of the line behind. Where it ends is
+    found without its numbers, so that the processor can begin with the next entry before it has them.
+    """
+    word = word_at(text, p + _1)
+    length = leading_token(word)
+    if length == WORD:
+        length += leading_token(word_at(text, p + _1 + WORD))
+    end = p + _1 + length
+    if text[end] != _SPACE and text[end] != _NEWLINE:
+        return _0, 0.0, p
+    n_digits, index = leading_digits(word)
+    colon = p + _1 + n_digits
+    if n_digits == _0 or text[colon] != _COLON:
+        return _0, 0.0, p
+    value, behind = short_number(text, colon + _1)
+    return index, value, (end if behind == end else p)
+
+
+@inner
+def _usual_entries(text, p, base, beyond, k, least, features, values):
+    """Parse entries from p on so long as they are usual, and neither zero nor an error nor to be dropped."""
+    while text[p] == _SPACE and p + _LONGEST_USUAL <= U(text.size):
+        index, value, end = _usual_entry(text, p)
+        if end == p or index < least or index >= beyond or value == 0.0:
+            break
+        features[k] = index - base
+        values[k] = value
+        k += _1
+        least = index + _1
+        p = end
+    return p, k, least
+
+
+@inner
+def _line(text, p, origin, base, n_features, drop, k, features, values, general):
+    """Parse one line; return (code, place, entries so far, label, dropped, left to Python, least index)."""
+    label, dropped, later, least = 0.0, 0, 0, base
+    p = _skip_blanks(text, p)
+    if text[p] == _NEWLINE or text[p] == _HASH:
+        return _BLANK, p, k, label, dropped, later, least
+    start = p
+    label, p = number(text, p, origin, general)
+    if p == GIVEN_UP:
+        return _GENERAL, start, k, label, dropped, later, least
+    if p == start or _inside(text[p]):
+        return _BAD_LABEL, start, k, label, dropped, later, least
+    later += label != label
+    p = start = _skip_blanks(text, p)
+    if text[p] == _Q and text[p + _1] == _I and text[p + U(2)] == _D and text[p + U(3)] == _COLON:
+        _, p = number(text, start + U(4), origin, general)
+        if p == GIVEN_UP:
+            return _GENERAL, start, k, label, dropped, later, least
+        if p == start + U(4) or _inside(text[p]):
+            return _BAD_QID, start, k, label, dropped, later, least
+    beyond = min(n_features + base, _INDEX_LIMIT)
+    while True:
+        p, k, least = _usual_entries(text, p, base, beyond, k, least, features, values)
+        p = start = _skip_blanks(text, p)
+        if text[p] == _NEWLINE or text[p] == _HASH:
+            return _DONE, p, k, label, dropped, later, least
+        index, p = _index(text, p)
+        if text[p] != _COLON or p == start:
+            return _BAD_INDEX, start, k, label, dropped, later, least
+        if index < least:
+            return _NOT_INCREASING, start, k, label, dropped, later, least
+        if index >= _INDEX_LIMIT:
+            return _TOO_LARGE, start, k, label, dropped, later, least
+        if index - base >= n_features and not drop:
+            return _UNSEEN, start, k, label, dropped, later, least
+        least = index + _1
+        p += _1
+        behind_colon = p
+        value, p = number(text, p, origin, general)
+        if p == GIVEN_UP:
+            return _GENERAL, start, k, label, dropped, later, least
+        if p == behind_colon or _inside(text[p]):
+            return _BAD_VALUE, start, k, label, dropped, later, least
+        if value == 0.0:
+            continue
+        later += value != value
+        if index - base >= n_features and value == value:
+            dropped += 1
+            continue
+        features[k] = index - base
+        values[k] = value
+        k += _1
+
+
+@kernel
+def _lines(text, origin, base, n_features, drop, skip, labels, indptr, features, values, counts, general):
+    """Parse lines that all end with a newline, up to an error unless `skip`; return (code, place, least).
+
+    Where `general` is None, the code is _GENERAL at the first number that has an exponent or many digits.
+    """
+    p, row, k = _0, U(counts[_ROWS]), U(counts[_NONZEROS])
+    while p < U(text.size):
+        code, p, after, label, dropped, later, least = _line(
+            text, p, origin, base, n_features, drop, k, features, values, general
+        )
+        if code == _DONE:
+            labels[row] = label
+            row += _1
+            k = after
+            indptr[row] = k
+            counts[_ROWS], counts[_NONZEROS] = row, k
+            counts[_DROPPED] += dropped
+            counts[_LEFT_TO_PYTHON] += later
+        elif code != _BLANK:
+            if not skip or code == _GENERAL:
+                return code, origin + p, least
+            counts[_SKIPPED] += 1
+        while text[p] != _NEWLINE:
+            p += _1
+        p += _1
+        counts[_LINES] += 1
+    return _DONE, origin + p, base
+
+
+@kernel
+def _count_newlines(text):
+    """How many lines end in the text."""
+    newlines = 0
+    for byte in text:
+        newlines += byte == _NEWLINE
+    return newlines
+
+
+@kernel
+def _line_start(text, place):
+    """Place of the first byte of the line that `place` is in."""
+    while place > 0 and text[place - 1] != _NEWLINE:
+        place -= 1
+    return place
+
+
+class _Numbers:
+    """Whether this process has met numbers with an exponent or many digits: their kernel is compiled only then."""
+
+    general: bool | None = None
+
+
+def _as_text(buffer: np.ndarray | bytes) -> np.ndarray:
+    """View the bytes as a read-only array: one type, so that numba compiles each kernel once."""
+    if not isinstance(buffer, np.ndarray):
+        buffer = np.frombuffer(buffer, dtype=np.uint8)
+    elif buffer.dtype != np.uint8 or buffer.ndim != 1:
+        raise TypeError(f"expected bytes or a 1-d array of uint8, not {buffer.ndim}-d {buffer.dtype}")
+    text = np.ascontiguousarray(buffer).view(np.ndarray)
+    text.flags.writeable = False
+    return text
+
+
+_TOKEN, _SOME_OF_LINE = re.compile(rb"[^\s#]*"), re.compile(rb"[^\n]{0,256}")
+
+
+def _match(pattern: re.Pattern[bytes], text: np.ndarray, place: int) -> bytes:
+    """Read what the pattern matches at `place`, without a copy of the text."""
+    found = pattern.match(text.data, place)
+    assert found is not None  # both patterns match an empty text too
+    return found.group()
+
+
+def _show(raw: bytes, limit: int = 40) -> str:
+    """Quote bytes as printable text, shortened to about `limit` characters."""
+    shown = raw[: limit + 1].decode("latin-1").encode("unicode_escape").decode()
+    return f"'{shown}'" if len(shown) <= limit else f"'{shown[:limit]}...'"
+
+
+def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> str:
+    """Say in words why the kernel refused `token`."""
+    index, colon, value = token.partition(b":")
+    number = token if code == _BAD_LABEL else value
+    kind = "finite number" if re.fullmatch(rb"(?i)[+-]?(nan|inf|infinity)", number) else "number"
+    if code == _BAD_LABEL:
+        if b"," in token:
+            return f"several labels {_show(token)}: multi-label files are not supported, give one a line"
+        if colon:
+            return f"the label is missing: the line begins with {_show(token)}"
+        return f"label {_show(token)} is not a {kind}"
+    if code == _BAD_QID:
+        return f"{_show(token)}: qid must be a number"
+    if code == _BAD_VALUE:
+        return f"value {_show(value)} of index {_show(index)} is {f'not a {kind}' if value else 'missing'}"
+    if code == _TOO_LARGE:
+        return f"index {_show(index)} is too large: the largest possible is {int(_INDEX_LIMIT) - 1}"
+    if code == _BAD_INDEX:
+        if not colon:
+            return f"{_show(token)} has no colon: expected index:value"
+        fault = "negative" if re.fullmatch(rb"-[0-9]+", index) else "not a whole number"
+        return f"index {_show(index)} is {fault}"
+    at, before = int(index.lstrip(b"0") or b"0"), least - 1
+    if code == _UNSEEN:
+        return f"index {at} is beyond the n_features={n_features} known features, which count from {base}"
+    if at < base:
+        return "index 0 in a file that should count from 1: pass --index-base 0 if the file counts from 0"
+    if at == before:
+        return f"index {at} twice in a line"
+    return f"index {at} after index {before}: indices must increase"
+
+
+def _refuse(text: np.ndarray, place: int, reason: str) -> NoReturn:
+    """Raise the error about the token at `place`, with the part of the line around it."""
+    start = _line_start(text, place)
+    begin = start if place - start <= 40 else place - 20
+    raw = _match(_SOME_OF_LINE, text, begin).rstrip(b"\r")
+    if re.search(rb"[\x00-\x08\x0e-\x1f]", raw):
+        reason += "; the line holds binary data: is this svmlight text, and unpacked?"
+    raise MalformedLine(_count_newlines(text[:start]), reason, ("" if begin == start else "...") + _show(raw, 60))
+
+
+def _settle(text: np.ndarray, lines: ParsedLines, n_features: int, skip: bool) -> tuple[Any, int]:
+    """Convert the numbers that the kernel left to Python, in place.
+
+    One that turns out to be infinite, zero or of an unseen feature changes which lines or entries there are.
+    That is rare, so then the answer is simply a text to parse instead (with the bad lines made comments and
+    those numbers made plain), and the number of lines made comments.
+    """
+    infinite: list[tuple[int, bytes]] = []
+    plain: list[tuple[int, bytes]] = []
+    for numbers in (lines.labels, lines.values):
+        marked = np.flatnonzero(np.isnan(numbers))
+        places = numbers[marked].view(np.uint64) & PLACE
+        for i, place in zip(marked.tolist(), places.tolist(), strict=True):
+            token = _match(_TOKEN, text, place)
+            numbers[i] = number = float(token)
+            if math.isinf(number):
+                infinite.append((place, token))
+            elif numbers is lines.values and (number == 0.0 or lines.features[i] >= n_features):
+                plain.append((place, (b"1" if number else b"0").ljust(len(token))))
+    if infinite and not skip:
+        place, token = min(infinite)  # the first in the text, be it a label or a value
+        _refuse(text, place, f"{_show(token)} is not a finite number: too large for a float64")
+    if not infinite and not plain:
+        return None, 0
+    bad_lines = {_line_start(text, place) for place, _ in infinite}
+    instead = text.copy()
+    for place, token in plain:
+        instead[place : place + len(token)] = np.frombuffer(token, dtype=np.uint8)
+    instead[list(bad_lines)] = _HASH
+    return instead, len(bad_lines)
+
+
+def parse(
+    buffer: np.ndarray | bytes,
+    *,
+    index_base: int = 1,
+    on_error: Literal["raise", "skip"] = "raise",
+    n_features: int | None = None,
+    unseen: Literal["error", "drop"] = "error",
+    room: Callable[[str, int, Any], np.ndarray] | None = None,
+) -> ParsedLines:
+    r"""Parse whole lines of svmlight text: ``label [qid:number] index:value ... [# comment]``.
+
+    Parameters
+    ----------
+    buffer : bytes or ndarray of uint8
+        A whole number of lines; the last one may lack its newline.
+    index_base : {1, 0}
+        What the file calls its first feature.
+    on_error : {"raise", "skip"}
+        Whether a malformed line is an error, or is left out and counted.
+    n_features : int, optional
+        The number of features, where it is known already.
+    unseen : {"error", "drop"}
+        Whether a feature beyond `n_features` makes its line malformed, or is left out and counted.
+    room : callable, optional
+        Takes the name, length and type of an array and returns one that may be written to: for those who parse
+        piece by piece and want no new memory for each of them.
+
+    Returns
+    -------
+    ParsedLines
+        Its arrays may be views of larger ones.
+
+    Raises
+    ------
+    MalformedLine
+        At the first malformed line, with ``on_error="raise"``.
+
+    Examples
+    --------
+    >>> lines = parse(b"+1 1:0.5 7:2  # spam\n-1 qid:3 2:1e-3\n")
+    >>> lines.labels.tolist(), lines.indptr.tolist()
+    ([1.0, -1.0], [0, 2, 3])
+    >>> lines.features.tolist(), lines.values.tolist()
+    ([0, 6, 1], [0.5, 2.0, 0.001])
+    >>> try:
+    ...     parse(b"+1 1:1\n+1 9:1 7:2\n")
+    ... except MalformedLine as error:
+    ...     print(error)
+    line 2: index 7 after index 9: indices must increase (in: '+1 9:1 7:2')
+    """
+    if index_base not in (0, 1) or on_error not in ("raise", "skip") or unseen not in ("error", "drop"):
+        raise ValueError("expected index_base 0 or 1, on_error 'raise' or 'skip', unseen 'error' or 'drop'")
+    text = _as_text(buffer)
+    limit = 2**32 if n_features is None else n_features
+    skip = on_error == "skip"
+    # Room for the shortest lines and entries; what is not written to takes no memory.
+    most_lines, most_entries = text.size // len("1\n") + 1, text.size // len(" 1:1") + 1
+    room = room or (lambda _, length, dtype: np.empty(length, dtype))
+    labels, indptr = room("labels", most_lines, np.float64), room("indptr", most_lines + 1, np.int64)
+    features, values = room("features", most_entries, np.uint32), room("values", most_entries, np.float64)
+    indptr[0] = 0
+    # The kernel relies on a final newline, instead of looking for the end at every byte.
+    cut = _line_start(text, text.size)
+    pieces = [(0, text[:cut])]
+    if cut < text.size:
+        pieces.append((cut, _as_text(np.append(text[cut:], _NEWLINE))))
+    given = U(index_base), U(limit), unseen == "drop", skip
+    for general in (_Numbers.general, True):
+        counts = np.zeros(6, dtype=np.int64)
+        for origin, piece in pieces:
+            code, place, least = _lines(piece, U(origin), *given, labels, indptr, features, values, counts, general)
+            if code != _DONE:
+                break
+        if code != _GENERAL:
+            break
+        _Numbers.general = True
+    rows, k, n_lines, skipped, dropped, later = counts.tolist()
+    arrays = labels[:rows], indptr[: rows + 1], features[:k], values[:k]
+    lines = ParsedLines(*arrays, n_lines, skipped, dropped)
+    instead, left_out = _settle(text, lines, limit, skip) if later else (None, 0)
+    if code != _DONE:
+        token = _match(_TOKEN, text, int(place))
+        _refuse(text, int(place), _reason(code, token, int(least), index_base, limit))
+    if instead is None:
+        return lines
+    lines = parse(instead, index_base=index_base, on_error=on_error, n_features=n_features, unseen=unseen, room=room)
+    return replace(lines, skipped=lines.skipped + left_out)

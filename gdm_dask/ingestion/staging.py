@@ -1,0 +1,223 @@
+"""The folder of an unfinished ingest: its lock, its plan, its runs, its blocks, and the last step, the rename.
+
+::
+
+    STORE.partial.lock           held by the process that works on it
+    STORE.partial/plan.json      what is being ingested, and how
+    STORE.partial/runs/          finished runs (and .wip folders of unfinished ones); elsewhere with --scratch
+    STORE.partial/entries/       one JSON file per finished block
+    STORE.partial/store/         the store, until it is whole and takes its name
+    STORE.partial/finished       fingerprint of the whole store, from just before it takes its name
+
+For a store on a URL, STORE.partial and its lock lie in the cache folder of the user. Only their user can write to these
+folders; one that was found with another owner or mode is neither read nor removed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gdm_dask.errors import BadInput, DamagedStore, GdmError, MemoryLimitTooLow
+from gdm_dask.ingestion.runs import UNFINISHED as UNFINISHED_RUN
+from gdm_dask.store import layout
+from gdm_dask.store.folder import PARTIAL, UNFINISHED, Folder, write_whole
+from gdm_dask.system.locks import FileLock, check_private, read_private, user_folder
+
+logger = logging.getLogger(__name__)
+
+
+class Staging:
+    """Scratch and state of one ingest; everything in it can be picked up by the next attempt.
+
+    As a context it holds the lock from `begin` on. At the end it removes the scratch files, unless the work was
+    interrupted and can go on.
+
+    Parameters
+    ----------
+    target : Folder
+        Where the store will be.
+    scratch : path, optional
+        Folder for the runs; beside a local store, or in the user's cache folder, by default.
+    """
+
+    def __init__(self, target: Folder, scratch: str | os.PathLike[str] | None = None) -> None:
+        self.target = target
+        place = str(target.path.absolute()) if target.is_local else target.url.rstrip("/")
+        unique = f"{place.rsplit('/', 1)[-1]}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+        self.path = Path(f"{place}{PARTIAL}") if target.is_local else user_folder("ingest") / f"{unique}{PARTIAL}"
+        self.lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
+        self.runs = self.path / "runs" if scratch is None else Path(scratch).absolute() / f"{unique}.runs"
+        self.entries = self.path / "entries"
+        self._old = self.path / "old"
+        self._plan = self.path / "plan.json"
+        self._finished = self.path / "finished"
+        # A local store is built here and renamed; an object store has no rename, there the manifest comes last.
+        self.store = Folder(self.path / "store") if target.is_local else target
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # The same bad input would fail again; but with more memory it goes on where it stopped.
+            hopeless = isinstance(error, BadInput) and not isinstance(error, MemoryLimitTooLow)
+            if self.lock.is_held and (error is None or hopeless):
+                self.clear()
+        finally:
+            self.lock.release()
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise GdmError(
+                f"{self.path}: the disk is full. Free some space and run the same command again: it goes on where it "
+                "stopped; or choose another place with --scratch."
+            ) from error
+
+    def begin(self, job: dict[str, Any], run_bytes: int, overwrite: bool) -> int | None:
+        """Lock, and resume or start.
+
+        Returns
+        -------
+        int or None
+            The size of runs to go on with; None where the earlier attempt finished this very job.
+        """
+        self.lock.acquire(self.target.url)
+        for folder in (self.path, self.runs):
+            check_private(folder)
+        earlier = self._read_plan()
+        same = earlier if earlier is not None and earlier["job"] == job and earlier["runs"] == str(self.runs) else None
+        if same is not None and self._is_published():
+            return None
+        try:
+            self._check_target(overwrite)
+        except BadInput:
+            self.lock.release()  # what an earlier attempt at something else has left stays
+            raise
+        if same is not None and same["run_bytes"] <= run_bytes:
+            self._remove_unfinished()
+            if not self.runs.exists():  # scratch disks get purged
+                _make_private(self.runs)
+            return int(same["run_bytes"])
+        if earlier is not None:
+            logger.info("%s holds an unfinished ingest of something else: starting over", self.path)
+            if earlier["runs"] != str(self.runs) and Path(earlier["runs"]).parent != self.path:
+                logger.warning("its scratch files in %s are no longer needed: remove them", earlier["runs"])
+        self.clear()
+        for folder in (self.path, self.runs, self.entries):
+            _make_private(folder)
+        if not self.target.is_local:
+            self.target.remove(layout.ROOT)  # from here on there is no store until the new one is whole
+            self.target.remove()
+        plan = {"job": job, "run_bytes": run_bytes, "runs": str(self.runs)}
+        write_whole(self._plan, json.dumps(plan).encode())
+        return run_bytes
+
+    def _check_target(self, overwrite: bool) -> None:
+        if self._old.exists() and not self.target.path.exists():  # killed between the two renames of `publish`
+            os.rename(self._old, self.target.path)
+        if self.target.is_local and self.target.path.is_file():
+            raise BadInput(f"{self.target.url} is a file: choose another name for the store")
+        there = self.target.names()
+        foreign = sorted(there - layout.ROOT_NAMES)
+        if not overwrite and (layout.ROOT in there or (there and self.target.is_local)):
+            raise BadInput(f"{self.target.url} exists: choose another name, or pass --overwrite to replace it")
+        if foreign:
+            raise BadInput(f"{self.target.url} is not a feature store (it holds {foreign[0]!r}): it is not overwritten")
+
+    def _read_plan(self) -> dict[str, Any] | None:
+        try:
+            plan: dict[str, Any] = json.loads(read_private(self._plan))
+        except (FileNotFoundError, ValueError):
+            return None
+        return plan
+
+    def _is_published(self) -> bool:
+        """Whether an earlier attempt was killed after the store took its name."""
+        try:
+            return read_private(self._finished).decode() == layout.read_manifest(self.target).fingerprint
+        except (FileNotFoundError, DamagedStore):
+            return False
+
+    def _remove_unfinished(self) -> None:
+        """Remove the unfinished files of a killed attempt."""
+        for path in self.runs.glob(f"*{UNFINISHED_RUN}"):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in self.path.rglob(f"*{UNFINISHED}"):
+            path.unlink(missing_ok=True)
+
+    def mark_finished(self, fingerprint: str) -> None:
+        """Note that all is written, before the store takes its name."""
+        write_whole(self._finished, fingerprint.encode())
+
+    def publish(self) -> None:
+        """Give the finished store its name."""
+        if not self.target.is_local:
+            return
+        final = self.target.path
+        if not final.exists():
+            os.rename(self.store.path, final)
+        elif not _exchange(self.store.path, final):
+            os.rename(final, self._old)
+            os.rename(self.store.path, final)
+
+    def clear(self) -> None:
+        """Remove the staging folder and the runs on this scratch disk, but no path read from a file."""
+        for folder in (self.path, self.runs):
+            check_private(folder)
+        _remove_tree(self.runs)
+        if self.path.exists():
+            # the plan goes last, so that a clearing that was killed is known for what it is
+            for child in sorted(self.path.iterdir(), key=lambda path: path in (self._plan, self._finished)):
+                _remove_tree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
+            self.path.rmdir()
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder that only this user can write to; FileExistsError for one that came after the check."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder, even while a task of a cluster that nobody waits for still writes into it."""
+    for _ in range(100):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+        time.sleep(0.05)
+    shutil.rmtree(path)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once, so that at no moment there is none; False where the system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    at_working_folder, exchange = -100, 2
+    code: int = renameat2(at_working_folder, os.fsencode(one), at_working_folder, os.fsencode(other), exchange)
+    return code == 0
+
+
+def save_block(entries: Path, number: int, entry: layout.BlockEntry) -> None:
+    """Record that a block is written and checked."""
+    write_whole(entries / f"{number:05d}.json", json.dumps(asdict(entry)).encode())
+
+
+def finished_block(entries: Path, number: int) -> layout.BlockEntry | None:
+    """Manifest entry of a block that an earlier attempt finished, or None."""
+    try:
+        return layout.BlockEntry.from_json(json.loads((entries / f"{number:05d}.json").read_bytes()))
+    except (FileNotFoundError, ValueError, KeyError):
+        return None

@@ -1,0 +1,1 @@
+"""The master problem (5), solved on the driver."""

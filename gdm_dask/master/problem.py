@@ -1,0 +1,333 @@
+"""The master problem (5), in form P: weigh features and samples against all cuts found so far.
+
+    P = min over W_t, b of  1/2 (sum_t ||W_t||_F)^2 + C sum_i w_i sum_k l(y_ik, f_ik + b_k),     f = sum_t W_t Z_t
+
+over outputs k and samples i, with Z_t the normalised features of cut t. For two classes, with the squared hinge loss
+and without intercept, theta = 1/(4P) is the optimum of the paper's (5), and |A| / sum |A| of the duals A its alpha.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import ThreadpoolController
+
+from gdm_dask.master.losses import Loss, SquaredHinge
+from gdm_dask.master.newton import Newton, Point, upper_bound, vectors
+from gdm_dask.master.rows import Rows
+
+__all__ = ["Master", "MasterSolution", "Rows"]
+
+SQUARED_HINGE = SquaredHinge()
+
+
+@dataclass(frozen=True)
+class MasterSolution:
+    """A solution of the master problem and its proof.
+
+    Attributes
+    ----------
+    duals : (K, n) array
+        A = C w R; read-only.
+    mu : (T,) array
+        Weights of the cuts, on the simplex; one weight where they are merged.
+    weights : (K, d) array
+        Weights of the normalised unique features, the sum over the cuts of W_t.
+    intercept : (K,) array
+    scores : (K, d) array
+        A Z' of the unique features.
+    upper : float
+        Upper bound on theta = 1/(4P), from the duals.
+    lower : float
+        Lower bound on theta, from `weights`, `intercept` and `mu`.
+    gap : float
+        (upper - lower) / upper.
+    n_outer : int
+        Quadratic programmes in the weights of the cuts; none of them touches the samples.
+    n_newton : int
+        Newton steps, each of which passes over the samples.
+    """
+
+    duals: np.ndarray
+    mu: np.ndarray
+    weights: np.ndarray
+    intercept: np.ndarray
+    scores: np.ndarray
+    upper: float
+    lower: float
+    gap: float
+    n_outer: int
+    n_newton: int
+
+
+class Master:
+    """The cuts found so far, and the solution of the master problem over them.
+
+    Each solution starts from the one before.
+
+    Parameters
+    ----------
+    targets : (K, n) or (n,) array
+        Targets of each output, -1 or +1 for the squared hinge loss.
+    C : float
+        Trade-off of the paper, for features of norm one.
+    weights : (n,) array, optional
+        Weights of the samples, not negative, of mean one by convention. All one by default.
+    loss : Loss
+    intercept : bool
+        Whether each output has an intercept. Without, two classes have the paper's form.
+    tol : float
+        Relative duality gap to reach.
+
+    Attributes
+    ----------
+    mu : (T,) array
+        Weights of the cuts; zero for those added since the last solution over cuts.
+    cuts : list of arrays
+        Positions of each cut's features among the unique features.
+    rows : Rows
+        The unique features.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 0.0, 1.0, 0.0]])
+    >>> master = Master(np.array([-1, -1, 1, 1]), C=10.0)
+    >>> master.add_cut(np.array([0]), X[:1], means=np.array([2.5]), norms=np.array([5**0.5]))
+    >>> master.add_cut(np.array([0, 1]), X[1:], means=np.array([0.5]), norms=np.array([1.0]))
+    >>> solution = master.solve()
+    >>> (solution.duals / np.abs(solution.duals).sum()).round(3)
+    array([[-0.173, -0.327,  0.327,  0.173]])
+    >>> solution.gap <= 1e-6
+    True
+    """
+
+    def __init__(
+        self,
+        targets: np.ndarray,
+        C: float,
+        weights: np.ndarray | None = None,
+        loss: Loss = SQUARED_HINGE,
+        intercept: bool = True,
+        tol: float = 1e-6,
+    ) -> None:
+        self.targets = np.array(np.atleast_2d(targets), dtype=np.float64, order="C")
+        if self.targets.ndim != 2 or not self.targets.size or not np.isfinite(self.targets).all():
+            raise ValueError(f"targets must be finite, of shape (K, n) or (n,), got {np.shape(targets)}")
+        loss.check(self.targets)
+        if not 0 < C < np.inf:
+            raise ValueError(f"C must be positive and finite, got {C}")
+        self.C, self.tol = float(C), _checked_tol(tol)
+        self.weights = None if weights is None else _checked_weights(weights, self.targets.shape[1])
+        self.rows = Rows(self.targets.shape[1])
+        self.cuts: list[np.ndarray] = []
+        self.mu = np.zeros(0)
+        newton = self._newton = Newton(self.rows, self.targets, self.weights, loss, intercept)
+        newton.place_without_features(self.C)
+        if not newton.linear > 0:
+            raise ValueError("targets must differ between samples, got constant ones: an intercept explains them")
+
+    @property
+    def duals(self) -> np.ndarray:
+        """A = C w R (K, n), read-only: of the last solution, or of W = 0 before the first one.
+
+        Those of an output with an intercept sum to zero.
+        """
+        duals = self._newton.A.view()
+        duals.flags.writeable = False
+        return duals
+
+    def add_cut(
+        self,
+        features: np.ndarray,
+        rows: sparse.csr_array | sparse.csr_matrix | np.ndarray,
+        means: np.ndarray,
+        norms: np.ndarray,
+    ) -> None:
+        """Add a cut, and those of its features that no earlier cut holds.
+
+        Parameters
+        ----------
+        features : (B,) array of int
+            Positions of the cut's features among the unique features; new ones have the next positions, in
+            the order of `rows`.
+        rows : (k, n) sparse or dense array
+            Raw values of the new features, k of them, or none.
+        means, norms : (k,) arrays
+            Mean of each new feature, and its norm after centring, both with the weights of the samples.
+        """
+        features = np.array(features, dtype=np.int64)
+        n_rows = self.rows.n_rows + rows.shape[0]
+        if not features.size or features.min() < 0 or features.max() >= n_rows:
+            raise ValueError(f"a cut needs features with positions from 0 to {n_rows - 1}, got {features}")
+        if np.unique(features).size < features.size:
+            raise ValueError(f"a cut holds each feature once, got {features}")
+        self.rows.append(rows, means, norms)
+        self.cuts.append(features)
+        self.mu = np.append(self.mu, 0.0)
+
+    def solve(self, tol: float | None = None) -> MasterSolution:
+        """Solve the master problem over all cuts, from the solution before.
+
+        Parameters
+        ----------
+        tol : float, optional
+            Relative duality gap to reach this time.
+
+        Returns
+        -------
+        MasterSolution
+        """
+        members = np.zeros((self.rows.n_rows, len(self.cuts)))
+        for t, features in enumerate(self.cuts):
+            members[features, t] = 1.0
+        mu = self.mu if self.mu.any() else np.full(len(self.cuts), 1.0 / max(1, len(self.cuts)))
+        solution = self._solve(members, mu, tol)
+        self.mu = solution.mu.copy()
+        return solution
+
+    def solve_union(self, tol: float | None = None) -> MasterSolution:
+        """Solve the problem in which one merged cut holds all features: a ridge machine, from the solution before.
+
+        Parameters
+        ----------
+        tol : float, optional
+            Relative duality gap to reach this time.
+
+        Returns
+        -------
+        MasterSolution
+        """
+        return self._solve(np.ones((self.rows.n_rows, 1)), np.ones(1), tol)
+
+    def _solve(self, members: np.ndarray, mu: np.ndarray, tol: float | None) -> MasterSolution:
+        if not self.cuts:
+            raise ValueError("add a cut before solving")
+        tol = self.tol if tol is None else _checked_tol(tol)
+        newton, before = self._newton, self._newton.point
+        W = np.pad(before.W, ((0, 0), (0, self.rows.n_rows - before.W.shape[1])))
+        W[:, members @ mu == 0] = 0.0
+        newton.A = vectors(*self.targets.shape)  # the solution before holds the other ones
+        with single_threaded_blas():
+            newton.solve(members, Point(W, before.b, mu), self.C, tol)
+        if not newton.gap <= tol:
+            message = f"the master problem stopped at a relative gap of {newton.gap:.1e} instead of {tol:.1e}"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        return MasterSolution(
+            duals=self.duals,
+            mu=newton.point.mu,
+            weights=newton.point.W,
+            intercept=newton.point.b,
+            scores=newton.c,
+            upper=newton.upper,
+            lower=newton.lower,
+            gap=newton.gap,
+            n_outer=newton.n_rounds,
+            n_newton=newton.n_steps,
+        )
+
+    def bound(self, most: float) -> float:
+        """Return an upper bound on theta over any cuts, from the present duals.
+
+        Parameters
+        ----------
+        most : float
+            Bound on (6): on the sum of squared scores, under the present duals, of the features of a cut.
+
+        Returns
+        -------
+        float
+            Infinite where the duals prove nothing.
+        """
+        return upper_bound(self._newton.linear, self._newton.quadratic, most)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return all that the next solution starts from, apart from the cuts."""
+        newton = self._newton
+        state = {"duals": self.duals, "mu": self.mu, "weights": newton.point.W, "intercept": newton.point.b}
+        state["certificate"] = np.array([newton.linear, newton.quadratic])
+        for number, gram in enumerate(newton.grams):
+            state |= {f"{name}_{number}": array for name, array in gram.state().items()}
+        return state
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Go on, to the same bits, from the state of a master with the same cuts."""
+        newton = self._newton
+        if state["duals"].shape != self.targets.shape or state["mu"].shape != (len(self.cuts),):
+            raise ValueError(
+                f"state must be of {self.targets.shape} targets and {len(self.cuts)} cuts, "
+                f"got {state['duals'].shape} and {state['mu'].size}"
+            )
+        newton.A = vectors(*self.targets.shape)
+        newton.A[:] = state["duals"]
+        newton.linear, newton.quadratic = state["certificate"].tolist()
+        newton.point = Point(state["weights"].copy(), state["intercept"].copy(), np.ones(1))
+        self.mu = state["mu"].copy()
+        for number, gram in enumerate(newton.grams):
+            gram.restore({name: state[f"{name}_{number}"] for name in gram.state()})
+
+
+def _checked_tol(tol: float) -> float:
+    """Return a relative gap that can be reached for."""
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must lie between 0 and 1, got {tol}")
+    return float(tol)
+
+
+def _checked_weights(weights: np.ndarray, n_samples: int) -> np.ndarray:
+    """Return a copy of weights of samples."""
+    weights = np.array(weights, dtype=np.float64)
+    if weights.shape != (n_samples,) or not np.isfinite(weights).all() or not (weights >= 0).all() or not weights.any():
+        raise ValueError(f"weights must be {n_samples} finite numbers >= 0, not all 0")
+    return weights
+
+
+class _Limit:
+    """The limit that everyone inside of `single_threaded_blas` shares: it is one of the whole process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_inside = 0
+        self._limiter: Any = None
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:
+                self._limiter = _blas().limit(limits=1, user_api="blas")
+            self._n_inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                self._limiter.restore_original_limits()
+
+
+_limit = _Limit()
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Context without threads of BLAS: they would make sums, and so solutions, depend on the number of cores.
+
+    Several threads may be inside; the last one to leave gives BLAS its threads back.
+    """
+    _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Find the BLAS libraries once: the search takes milliseconds."""
+    return ThreadpoolController()

@@ -1,0 +1,372 @@
+"""The features that the cuts hold, implicitly normalised, and the products that the master takes with them.
+
+A feature enters every formula as z_j = (f_j - mean_j 1) / norm_j. Rows with many zeros are kept as the sparse
+f_j with the scale 1 / norm_j and the shift mean_j / norm_j beside them, since centring would fill them; they take
+no more memory than in a store, and where all values are 1, no values are kept. Rows with few zeros are normalised
+and kept densely. A row of density p has mean^2 <= p / (1 - p) variance, so the shifts of the
+sparse rows never cancel a digit; a row with a mean of 10^6 and a deviation of 1 is dense, hence centred.
+
+Sums over many samples are taken over ranges that depend on their number only, so that any number of threads
+gives the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from gdm_dask.master.sparse_kernels import (
+    SPAN,
+    SparseRows,
+    add_gram,
+    add_pairs,
+    cross_span,
+    project_span,
+    score_span,
+    spans,
+    weighted,
+)
+from gdm_dask.system.resources import n_cores
+
+DENSE_FROM = 0.25
+"""Share of nonzeros from which a row is kept densely: there, BLAS outruns the sparse kernels."""
+
+BLOCK = 1024
+"""Samples of dense rows that are taken at a time, so that they stay in the second cache."""
+
+RANGE = 32_768
+"""Samples that are worth a task of their own."""
+
+MOST_RANGES = 8
+"""Each range has a Gram matrix of its own, which bounds their number."""
+
+Result = TypeVar("Result")
+
+
+class Rows:
+    """Feature rows z_j = (f_j - mean_j 1) / norm_j, kept raw where they are sparse.
+
+    Parameters
+    ----------
+    n_samples : int
+        Length n of every row.
+
+    Examples
+    --------
+    >>> rows = Rows(4)
+    >>> rows.append(np.array([[0.0, 0.0, 0.0, 4.0]]), means=np.array([1.0]), norms=np.array([12.0**0.5]))
+    >>> rows.scores(np.array([[0.0, 0.0, 0.0, 1.0]])).round(3)
+    array([[0.866]])
+    """
+
+    def __init__(self, n_samples: int) -> None:
+        self.n_samples = n_samples
+        self.n_rows = 0
+        self._scales, self._shifts = np.zeros(0), np.zeros(0)
+        self._sparse = SparseRows(n_samples)
+        self._dense = np.empty((0, n_samples))
+        self._dense_at = np.zeros(0, dtype=np.int64)
+        n_ranges = min(MOST_RANGES, max(1, n_samples // RANGE))
+        bounds = np.linspace(0, n_samples, n_ranges + 1).astype(np.int64)
+        bounds[1:-1] -= bounds[1:-1] % SPAN
+        self._ranges = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+
+    def copy(self) -> Rows:
+        """Rows of their own, to which others can be appended."""
+        twin = copy.copy(self)
+        twin._sparse = copy.deepcopy(self._sparse)
+        twin._dense = self._dense[: self._dense_at.size].copy()
+        return twin
+
+    def subset(self, chosen: np.ndarray) -> Rows:
+        """Some of the rows, given by increasing positions, for products; none can be appended to them."""
+        if len(chosen) == self.n_rows:
+            return self
+        part = Rows(self.n_samples)
+        part.n_rows = len(chosen)
+        part._scales, part._shifts = self._scales[chosen], self._shifts[chosen]
+        part._sparse = self._sparse.subset(chosen)
+        kept = np.flatnonzero(np.isin(self._dense_at, chosen))
+        part._dense, part._dense_at = self._dense[kept], np.searchsorted(chosen, self._dense_at[kept])
+        return part
+
+    def append(
+        self,
+        rows: sparse.csr_array | sparse.csr_matrix | np.ndarray,
+        means: np.ndarray,
+        norms: np.ndarray,
+    ) -> None:
+        """Add raw rows, which get the next positions.
+
+        Parameters
+        ----------
+        rows : (k, n) sparse or dense array
+            Raw values of the new features, of any numeric type or bool.
+        means, norms : (k,) arrays
+            Mean of each row, and norm of the row after centring.
+        """
+        means, norms = np.asarray(means, dtype=np.float64), np.asarray(norms, dtype=np.float64)
+        rows = _checked(rows, means, norms, self.n_samples)
+        if not means.size:
+            return
+        is_dense = _count_nonzeros(rows) > DENSE_FROM * self.n_samples
+        self._append_dense(rows, np.flatnonzero(is_dense), means, norms)
+        self._append_sparse(rows, np.flatnonzero(~is_dense))
+        self._scales = np.append(self._scales, np.where(is_dense, 1.0, 1.0 / norms))
+        self._shifts = np.append(self._shifts, np.where(is_dense, 0.0, means / norms))
+        self.n_rows += means.size
+
+    def _append_dense(self, rows: Any, which: np.ndarray, means: np.ndarray, norms: np.ndarray) -> None:
+        """Centre and scale the chosen rows into the dense store, which grows by doubling."""
+        used = self._dense_at.size
+        if used + which.size > self._dense.shape[0]:
+            grown = np.empty((max(used + which.size, 2 * used), self.n_samples))
+            grown[:used] = self._dense[:used]
+            self._dense = grown
+        for at, row in enumerate(which, start=used):
+            raw = rows[[row]].toarray()[0] if sparse.issparse(rows) else rows[row]
+            np.subtract(raw, means[row], out=self._dense[at], dtype=np.float64)
+            self._dense[at] /= norms[row]
+        self._dense_at = np.append(self._dense_at, self.n_rows + which)
+
+    def _append_sparse(self, rows: Any, which: np.ndarray) -> None:
+        """Keep the chosen rows sparsely."""
+        chosen = sparse.csr_array(rows if which.size == rows.shape[0] else rows[which])
+        # The dense ones among the new features are empty here, so that positions count all features.
+        indptr = np.zeros(rows.shape[0] + 1, dtype=np.int64)
+        indptr[which + 1] = np.diff(chosen.indptr)
+        shape = (rows.shape[0], self.n_samples)
+        self._sparse.append(sparse.csr_array((chosen.data, chosen.indices, np.cumsum(indptr)), shape=shape))
+
+    def over_ranges(self, function: Callable[[int, int], Result]) -> list[Result]:
+        """Call a function on every range of samples, on as many threads as there are cores; results are in order."""
+        begins, ends = zip(*self._ranges, strict=True)
+        n_threads = min(len(self._ranges), n_cores())
+        if n_threads == 1:
+            return list(map(function, begins, ends))
+        return list(_threads(n_threads, os.getpid()).map(function, begins, ends))
+
+    def project(self, weights: np.ndarray, out: np.ndarray) -> None:
+        """Write W Z into `out`: one value for each output and sample.
+
+        Parameters
+        ----------
+        weights : (K, d) array
+        out : (K, n) array
+        """
+        entries = self._sparse.entries
+        dense, dense_weights = self._dense[: self._dense_at.size], weights[:, self._dense_at]
+        used: Any = np.flatnonzero(dense_weights.any(axis=0))
+        if 2 * used.size > self._dense_at.size:
+            used = slice(None)  # picking rows costs more than the products with zero
+        offsets, scaled = weights @ self._shifts, weights * self._scales
+        dense_weights = dense_weights[:, used]
+
+        def fill(begin: int, end: int) -> None:
+            for span, samples in spans(begin, end):
+                for k, offset in enumerate(offsets):
+                    part = out[k, samples]
+                    part[:] = -offset
+                    if self.has_sparse:
+                        project_span(*entries, span, scaled[k], part)
+                for first in range(samples.start, samples.stop, BLOCK) if dense_weights.size else ():
+                    block = slice(first, min(first + BLOCK, end))
+                    out[:, block] += dense_weights @ dense[used, block]
+
+        self.over_ranges(fill)
+
+    def scores(self, a: np.ndarray) -> np.ndarray:
+        """Return c = A Z'.
+
+        Parameters
+        ----------
+        a : (K, n) array
+
+        Returns
+        -------
+        (K, d) array
+        """
+        entries = self._sparse.entries
+        dense = self._dense[: self._dense_at.size]
+
+        def score(begin: int, end: int) -> np.ndarray:
+            sums, totals = np.zeros((len(a), self.n_rows)), np.zeros((len(a), 1))
+            for span, samples in spans(begin, end) if self.has_sparse else ():
+                for k, row in enumerate(a):
+                    totals[k] += np.add.accumulate(row[samples])[-1]
+                    score_span(*entries, span, row[samples], sums[k])
+            sums *= self._scales
+            sums[:, self._dense_at] = a[:, begin:end] @ dense[:, begin:end].T
+            return sums - totals * self._shifts
+
+        total: np.ndarray = np.sum(self.over_ranges(score), axis=0)
+        return total
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether no row is kept densely."""
+        return not self._dense_at.size
+
+    @property
+    def has_sparse(self) -> bool:
+        """Whether some rows are kept sparsely."""
+        return self._dense_at.size < self.n_rows
+
+    def moments(self, change: np.ndarray, w: np.ndarray | None, first: int = 0) -> Moments:
+        """Sum the products of pairs of rows over the samples.
+
+        Parameters
+        ----------
+        change : (n,) int8 array
+            +1 for a sample that enters, -1 for one that leaves, 0 for one that stays as it was.
+        w : (n,) array or None
+            Weights of the samples.
+        first : int
+            Leave out the pairs of rows before this one.
+
+        Returns
+        -------
+        Moments
+        """
+
+        def sum_range(begin: int, end: int) -> Moments:
+            moments, samples = Moments.zeros(self.n_rows), (begin, end, change, w)
+            moments.count = float(weighted(change, w, slice(begin, end)).sum())
+            if self.has_sparse and first:
+                add_pairs(self._sparse.entries, *samples, first, moments.gram, moments.sums)
+            elif self.has_sparse:
+                add_gram(self._sparse.entries, *samples, moments.gram, moments.sums)
+            if self._dense_at.size:
+                self._add_dense(moments, *samples, first)
+                self._add_across(moments, *samples, first)
+            return moments
+
+        total = Moments.zeros(self.n_rows)
+        for moments in self.over_ranges(sum_range):
+            total.add(moments)
+        return total
+
+    def _add_dense(
+        self, moments: Moments, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first: int
+    ) -> None:
+        """Add the sums of the dense rows from `first` on, and their products with all dense rows up to them."""
+        at, new = self._dense_at, int(np.searchsorted(self._dense_at, first))
+        square = np.zeros((at.size - new, at.size))
+        for sign in (1, -1):
+            chosen = begin + np.flatnonzero(change[begin:end] == sign)
+            for start in range(0, chosen.size, BLOCK):
+                samples = chosen[start : start + BLOCK]
+                block, roots = np.take(self._dense[: at.size], samples, axis=1), np.ones(samples.size)
+                if w is not None:
+                    np.sqrt(w[samples], out=roots)
+                    block *= roots
+                moments.sums[at[new:]] += sign * (block[new:] @ roots)
+                # Numpy lets other threads run meanwhile, which scipy's dsyrk does not.
+                square += sign * (block[new:] @ block.T)
+        moments.gram[np.ix_(at[new:], at)] += np.tril(square, new)
+
+    def _add_across(
+        self, moments: Moments, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first: int
+    ) -> None:
+        """Add the products of dense with sparse rows, of which one at least is `first` or after it."""
+        if not self.has_sparse:
+            return
+        bounds, places, values = self._sparse.entries
+        new = int(np.searchsorted(self._dense_at, first))
+        products = np.zeros((self._dense_at.size, self.n_rows))
+        for span, samples in spans(begin, end):
+            part = weighted(change, w, samples)
+            if part.any():
+                for dense, start in ((slice(new), first), (slice(new, self._dense_at.size), 0)):
+                    rows, out = self._dense[dense, samples], products[dense, start:]
+                    cross_span(bounds[start:], places, values, span, part, rows, out)
+        for position, across in zip(self._dense_at.tolist(), products, strict=True):
+            moments.gram[position, :position] += across[:position]
+            moments.gram[position:, position] += across[position:]
+
+    def normalised(self, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Gram matrix and the sums of the normalised rows."""
+        scales, shifts = self._scales, self._shifts
+        gram = np.tril(moments.gram) + np.tril(moments.gram, -1).T
+        gram *= np.outer(scales, scales)
+        sums = moments.sums * scales
+        gram -= np.outer(sums, shifts)
+        sums -= moments.count * shifts
+        gram -= np.outer(shifts, sums)
+        return gram, sums
+
+
+@dataclass
+class Moments:
+    """Weighted sums over samples of the features as they are stored.
+
+    Attributes
+    ----------
+    gram : (d, d) array
+        Sum of the products of two features, in the lower triangle.
+    sums : (d,) array
+        Sums of the features.
+    count : float
+        Sum of the weights.
+    """
+
+    gram: np.ndarray
+    sums: np.ndarray
+    count: float = 0.0
+
+    @classmethod
+    def zeros(cls, n_rows: int) -> Moments:
+        """Return the sums over no samples."""
+        return cls(np.zeros((n_rows, n_rows)), np.zeros(n_rows))
+
+    def padded(self, n_rows: int) -> Moments:
+        """Return a copy with zeros for further features."""
+        more = n_rows - self.sums.size
+        return Moments(np.pad(self.gram, (0, more)), np.pad(self.sums, (0, more)), self.count)
+
+    def subset(self, chosen: np.ndarray) -> Moments:
+        """Return the sums of some features, given by increasing positions."""
+        return Moments(self.gram[np.ix_(chosen, chosen)], self.sums[chosen], self.count)
+
+    def add(self, other: Moments) -> None:
+        """Add the sums over other samples, or of other features."""
+        self.gram += other.gram
+        self.sums += other.sums
+        self.count += other.count
+
+
+@cache
+def _threads(n_threads: int, pid: int) -> ThreadPoolExecutor:
+    """Threads that wait for the next pass, which may take less time than to start them; a fork has none of them."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix=f"gdm-rows-{pid}")
+
+
+def _checked(rows: Any, means: np.ndarray, norms: np.ndarray, n_samples: int) -> Any:
+    """Return the rows as a CSR or numpy array, after a look at all that would spoil the sums."""
+    if rows.ndim != 2 or rows.shape[1] != n_samples:
+        raise ValueError(f"rows must have shape (k, {n_samples}), got {rows.shape}")
+    if means.shape != rows.shape[:1] or norms.shape != rows.shape[:1]:
+        raise ValueError(f"{rows.shape[0]} rows need as many means and norms: {means.shape}, {norms.shape}")
+    if not (np.isfinite(means).all() and np.isfinite(norms).all() and (norms > 0).all()):
+        raise ValueError("means and norms must be finite, and norms positive: leave constant features out")
+    if sparse.issparse(rows):
+        rows = sparse.csr_array(rows)
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
+    if not np.isfinite(rows.data if sparse.issparse(rows) else rows).all():
+        raise ValueError("rows must be finite: replace missing values before selecting features")
+    return rows
+
+
+def _count_nonzeros(rows: Any) -> np.ndarray:
+    """Return the number of nonzeros of each row."""
+    return np.diff(rows.indptr) if sparse.issparse(rows) else np.count_nonzero(rows, axis=1)

@@ -1,0 +1,288 @@
+"""Sparse features of the master problem: feature by feature, in spans of samples that stay in the second cache.
+
+A product runs through the entries of one feature after another within a span. Entries that lie sample by sample would
+come in runs of a few, whose ends no processor foresees: the same products took five times as long.
+
+Only the Gram matrix needs the entries of one sample together. It collects them span by span, and takes samples with as
+many entries one after another, for the same reason.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from gdm_dask.system.jit import kernel
+from gdm_dask.system.scratch import page_aligned
+
+SPAN = 16_384
+"""Samples of a span; a place within it takes 16 bits."""
+
+LANES = 8
+"""Features whose products with another one are taken at a time."""
+
+RARE = 8
+"""Where fewer samples than one in so many change, their entries are picked out first."""
+
+GROWTH = 4
+"""The room for sparse features grows by a quarter of what is needed."""
+
+Entries: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+"""Where the entries of each feature begin in each span and end in the last, the places of all entries within their
+spans, and their values; no values where all are 1."""
+
+
+class SparseRows:
+    """Sparse features with room to grow in place; no values are kept while all of them are 1.
+
+    Parameters
+    ----------
+    n_samples : int
+
+    Examples
+    --------
+    >>> rows = SparseRows(3)
+    >>> rows.append(sparse.csr_array(np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])))
+    >>> [part if part is None else part.tolist() for part in rows.entries]
+    [[[0, 2], [2, 3]], [1, 2, 0], None]
+    """
+
+    def __init__(self, n_samples: int) -> None:
+        self._bounds = np.zeros((0, -(-n_samples // SPAN) + 1), dtype=np.int64)
+        self._places = np.empty(0, dtype=np.uint16)
+        self._values: np.ndarray | None = None
+
+    @property
+    def entries(self) -> Entries:
+        """All features, for the kernels."""
+        return self._bounds, self._places, self._values
+
+    def subset(self, chosen: np.ndarray) -> SparseRows:
+        """Some of the features; their entries stay where they are."""
+        part = copy.copy(self)
+        part._bounds = self._bounds[chosen]
+        return part
+
+    def append(self, new: sparse.csr_array) -> None:
+        """Add features; their samples are sorted."""
+        used = int(self._bounds[-1, -1]) if len(self._bounds) else 0
+        needed = used + new.nnz
+        room = self._places.size if needed <= self._places.size else needed + needed // GROWTH
+        self._places = _enlarged(self._places, used, room)
+        if self._values is not None or not (new.data == 1).all():
+            held = np.ones(used, new.dtype) if self._values is None else self._values
+            self._values = _enlarged(held, used, room, _value_type(held.dtype, new.dtype))
+            self._values[used:needed] = new.data
+        np.bitwise_and(new.indices, SPAN - 1, out=self._places[used:needed], casting="unsafe")
+        bounds = np.empty((new.shape[0], self._bounds.shape[1]), dtype=np.int64)
+        starts = SPAN * np.arange(bounds.shape[1] - 1)
+        for row, begin, end in zip(bounds, new.indptr[:-1], new.indptr[1:], strict=True):
+            row[:-1] = used + begin + np.searchsorted(new.indices[begin:end], starts)
+            row[-1] = used + end
+        self._bounds = np.concatenate([self._bounds, bounds])
+
+
+def _enlarged(array: np.ndarray, used: int, room: int, dtype: np.dtype | None = None) -> np.ndarray:
+    """The array with that much room; its used part is copied where it has less, or another type."""
+    dtype = dtype or array.dtype
+    if array.size == room and array.dtype == dtype:
+        return array
+    larger = page_aligned(room * dtype.itemsize).view(dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def _value_type(*types: np.dtype) -> np.dtype:
+    """float32 where that holds all values of these types exactly, else float64."""
+    return np.dtype(np.float32 if np.result_type(np.float32, *types) == np.float32 else np.float64)
+
+
+# The kernels work within one span, and allocate nothing. Unsigned places spare them the check for negative ones.
+
+
+def spans(begin: int, end: int) -> Iterator[tuple[int, slice]]:
+    """The spans that make up the samples from `begin`, where a span begins, to `end`, and their samples."""
+    for first in range(begin, end, SPAN):
+        yield first // SPAN, slice(first, min(first + SPAN, end))
+
+
+@kernel
+def project_span(bounds, places, values, span, weights, out):  # type: ignore[no-untyped-def]
+    """Add the weighted sum of the features to `out`."""
+    for j in range(weights.size):
+        weight = weights[j]
+        if weight != 0.0:
+            for p in range(bounds[j, span], bounds[j, span + 1]):
+                out[places[p]] += weight if values is None else weight * values[p]
+
+
+@kernel
+def score_span(bounds, places, values, span, part, sums):  # type: ignore[no-untyped-def]
+    """Add the products of the features with `part` to `sums`.
+
+    Four sums at a time keep the processor busy. They are written out: left to the compiler (fastmath), their order
+    would depend on whether it has the code of this kernel at hand, or its result from an earlier process.
+    """
+    for j in range(sums.size):
+        begin, end = bounds[j, span], bounds[j, span + 1]
+        whole = end - (end - begin) % 4
+        one = two = three = four = 0.0
+        for p in range(begin, whole, 4):
+            if values is None:
+                one += part[places[p]]
+                two += part[places[p + 1]]
+                three += part[places[p + 2]]
+                four += part[places[p + 3]]
+            else:
+                one += part[places[p]] * values[p]
+                two += part[places[p + 1]] * values[p + 1]
+                three += part[places[p + 2]] * values[p + 2]
+                four += part[places[p + 3]] * values[p + 3]
+        for p in range(whole, end):
+            one += part[places[p]] if values is None else part[places[p]] * values[p]
+        sums[j] += (one + two) + (three + four)
+
+
+@kernel
+def cross_span(bounds, places, values, span, part, rows, out):  # type: ignore[no-untyped-def]
+    """Add the products of dense rows with the features, at the samples where `part` is not zero and times it."""
+    for j in range(out.shape[1]):
+        for p in range(bounds[j, span], bounds[j, span + 1]):
+            change = part[places[p]]
+            if change != 0.0:
+                product = change if values is None else change * values[p]
+                for k in range(out.shape[0]):
+                    out[k, j] += product * rows[k, places[p]]
+
+
+def weighted(change: np.ndarray, w: np.ndarray | None, samples: slice) -> np.ndarray:
+    """Return the change of some samples times their weights."""
+    return change[samples].astype(np.float64) if w is None else change[samples] * w[samples]
+
+
+def add_pairs(
+    rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first_row: int, gram: np.ndarray,
+    sums: np.ndarray,
+) -> None:  # fmt: skip
+    """Add the features from `first_row` on, times `change`, to `sums`, their products with all up to them to `gram`."""
+    bounds, places, values = rows
+    laid, totals = np.zeros((SPAN, LANES)), np.empty(LANES)
+    for span, samples in spans(begin, end):
+        part = weighted(change, w, samples)
+        score_span(bounds[first_row:], places, values, span, part, sums[first_row:])
+        _pair_span(*rows, span, part, first_row, laid, totals, gram)
+
+
+@kernel
+def _pair_span(bounds, places, values, span, part, first_row, laid, totals, gram):  # type: ignore[no-untyped-def]
+    """Lay some features out by sample, side by side, and run through the entries of the others."""
+    for group in range(first_row, bounds.shape[0], LANES):
+        last = min(group + LANES, bounds.shape[0])
+        for j in range(group, last):
+            for p in range(bounds[j, span], bounds[j, span + 1]):
+                laid[places[p], j - group] = part[places[p]] if values is None else part[places[p]] * values[p]
+        for k in range(last):
+            for lane in range(LANES):
+                totals[lane] = 0.0
+            for p in range(bounds[k, span], bounds[k, span + 1]):
+                place, value = places[p], 1.0 if values is None else np.float64(values[p])
+                for lane in range(LANES):
+                    totals[lane] += laid[place, lane] * value
+            for j in range(max(group, k), last):
+                gram[j, k] += totals[j - group]
+        for j in range(group, last):
+            for p in range(bounds[j, span], bounds[j, span + 1]):
+                laid[places[p], j - group] = 0.0
+
+
+def add_gram(
+    rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, gram: np.ndarray, sums: np.ndarray
+) -> None:
+    """Add the features times `change` to `sums`, and their products to `gram`."""
+    bounds, places, values = rows
+    in_spans = bounds[:, begin // SPAN : -(-end // SPAN) + 1].sum(axis=0)
+    room = int(np.diff(in_spans).max(initial=0))
+    some_bounds, some_places = np.empty((len(bounds), 2), np.int64), np.empty(room, np.uint16)
+    some_values = None if values is None else np.empty(room, values.dtype)
+    features, held = np.empty(room + 1, np.uint32), None if values is None else np.empty(room + 1)
+    cursors, weights = np.empty(SPAN, np.uint32), np.empty(SPAN + 1)
+    sizes = np.empty((3, len(bounds) + 1), np.int64)
+    for span, samples in spans(begin, end):
+        n_changed = np.count_nonzero(change[samples])
+        if n_changed == 0:
+            continue
+        part = weighted(change, w, samples)
+        entries: tuple[Any, ...] = (bounds, places, values, span)
+        if RARE * n_changed < part.size:
+            _pick(*entries, part, some_bounds, some_places, some_values)
+            entries = (some_bounds, some_places, some_values, 0)
+        score_span(*entries, part, sums)
+        _gram_span(*entries, part, cursors, sizes, weights, features, held, gram)
+
+
+@kernel
+def _pick(bounds, places, values, span, change, some_bounds, some_places, some_values):  # type: ignore[no-untyped-def]
+    """Copy the entries of the samples that change, which are few."""
+    at = 0
+    for j in range(bounds.shape[0]):
+        some_bounds[j, 0] = at
+        for p in range(bounds[j, span], bounds[j, span + 1]):
+            if change[places[p]] != 0:
+                some_places[at] = places[p]
+                if values is not None:
+                    some_values[at] = values[p]
+                at += 1
+        some_bounds[j, 1] = at
+
+
+@kernel
+def _gram_span(bounds, places, values, span, change, cursors, sizes, weights, features, held, gram):  # type: ignore[no-untyped-def]
+    """Add the products of the entries of each sample, times its change, to the lower `gram`.
+
+    The entries of the samples that change are put together, by feature, samples with as many entries one after
+    another. Samples that do not change share the place behind all others.
+    """
+    n_rows = bounds.shape[0]
+    for i in range(change.size):
+        cursors[i] = 0
+    for j in range(n_rows):
+        for p in range(bounds[j, span], bounds[j, span + 1]):
+            cursors[places[p]] += 1
+    for size in range(n_rows + 1):
+        sizes[0, size] = 0
+    for i in range(change.size):
+        sizes[0, cursors[i] if change[i] != 0 else 0] += 1
+    slot = start = 0
+    for size in range(1, n_rows + 1):  # of each size, where its first sample and its first entry go
+        sizes[1, size], sizes[2, size] = slot, start
+        slot += sizes[0, size]
+        start += sizes[0, size] * size
+    sizes[1, 0], sizes[2, 0] = change.size, start
+    for i in range(change.size):
+        size = cursors[i] if change[i] != 0 else 0
+        cursors[i] = sizes[2, size]
+        weights[sizes[1, size]] = change[i]
+        sizes[2, size] += size
+        sizes[1, size] += size > 0
+    for j in range(n_rows):
+        for p in range(bounds[j, span], bounds[j, span + 1]):
+            i = places[p]
+            at = cursors[i]
+            features[at] = j
+            if values is not None:
+                held[at] = values[p]
+            cursors[i] = at + (change[i] != 0)
+    slot = start = 0
+    for size in range(1, n_rows + 1):
+        for _ in range(sizes[0, size]):
+            for p in range(start, start + size):
+                value = weights[slot] if held is None else weights[slot] * held[p]
+                row = gram[features[p]]
+                for q in range(start, p + 1):
+                    row[features[q]] += value if held is None else value * held[q]
+            slot += 1
+            start += size

@@ -1,0 +1,275 @@
+"""A fitted model: its attributes, its decision values, and its files.
+
+On disk it is ``model.json`` for people and ``model.npz`` for the arrays. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.errors import BadInput
+from gdm_dask.features.block import Block
+from gdm_dask.master.problem import single_threaded_blas
+from gdm_dask.store.folder import write_whole
+from gdm_dask.store.layout import pack_text, unpack_text
+
+FORMAT = "gdm_dask model"
+FORMAT_VERSION = 1
+#: Correlations are kept among this many of the strongest supports: a map of more is not readable.
+MAX_MAPPED = 500
+#: Samples whose decision values are computed at a time: they stay in the cache.
+_CACHED = 4096
+
+_ARRAYS = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_")
+_SCALARS = ("n_features_in_", "gap_", "converged_", "stopped_", "n_cuts_", "redundancy_rate_", "timings_", "counts_")
+#: Scalars that models of earlier versions lack.
+_LATER = ("certified_share_",)
+_TABLE = ("support", "feature", "correlation", "owner")
+
+
+class Estimator(Protocol):
+    """Parameters that can be fitted, in the manner of scikit-learn."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name."""
+
+    def set_params(self, **params: Any) -> Any:
+        """Change parameters; returns the estimator."""
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Fit on data; returns the fitted model."""
+
+
+class FittedModel(Estimator, Protocol):
+    """The attributes of a fitted `GroupDiscoveryMachine` that analyses and reports read; described there."""
+
+    tau: float
+    C: float
+    n_features_in_: int
+    classes_: np.ndarray
+    support_features_: np.ndarray
+    weights_: np.ndarray
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    groups_: dict[int, np.ndarray] | None
+    affiliations_: pd.DataFrame | None
+    names_: dict[int, str]
+    profile_: Profile | None  # None in models of the first version
+    lower_bounds_: np.ndarray
+    upper_bounds_: np.ndarray
+    gap_: float
+    certified_share_: float | None
+    converged_: bool
+    stopped_: str
+    n_cuts_: int
+    redundancy_rate_: float
+    timings_: dict[str, float]
+    counts_: dict[str, int]
+    history_: list[Iteration]
+
+    def name_of(self, feature: int) -> str:
+        """Name of a feature; its number where there are no names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Facts about supports, strongest first, by class (-1 before +1).
+
+    Attributes
+    ----------
+    class_counts : ndarray of shape (2,), int64
+        Samples of each class.
+    frequency : ndarray of shape (2, k), int64
+        Samples of each class in which a support is not zero.
+    class_means : ndarray of shape (2, k)
+        Mean raw value of each support in each class.
+    correlations : ndarray of shape (q, q), float32
+        Among the q strongest supports, at most 500 of them.
+    """
+
+    class_counts: np.ndarray
+    frequency: np.ndarray
+    class_means: np.ndarray
+    correlations: np.ndarray
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Profile):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.names())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of the arrays, as a model file has them."""
+        return [field.name for field in fields(cls)]
+
+
+def profile_of(rows: Block, labels: np.ndarray, rho: np.ndarray) -> Profile:
+    """Profile of support rows with these correlations.
+
+    Examples
+    --------
+    >>> rows = Block(0, 1, 3, np.array([[0.0, 2.0, 4.0]]), np.array([2.0]), np.array([np.sqrt(8)]))
+    >>> found = profile_of(rows, np.array([-1, 1, 1]), np.ones((1, 1)))
+    >>> found.class_counts.tolist(), found.frequency.tolist(), found.class_means.tolist()
+    ([1, 2], [[0], [2]], [[0.0], [3.0]])
+    """
+    member = np.stack([labels < 0, labels > 0]).astype(np.float64)
+    class_counts = member.sum(axis=1)
+    matrix = rows.matrix()
+    with single_threaded_blas():
+        sums = (matrix @ member.T).T
+    present = (matrix != 0).astype(np.float64)
+    return Profile(
+        class_counts.astype(np.int64),
+        np.rint((present @ member.T).T).astype(np.int64),
+        sums / np.maximum(class_counts, 1)[:, None],
+        rho[:MAX_MAPPED, :MAX_MAPPED].astype(np.float32),
+    )
+
+
+def decision(columns: Any, coef: np.ndarray, intercept: float) -> np.ndarray:
+    """Decision values of a linear model on some features.
+
+    Each sample's products are added in the order of the features, so the result has the same bits whether the features
+    come as an array, as a sparse matrix or as rows of a store.
+
+    Parameters
+    ----------
+    columns : Block of k rows, or array or sparse matrix of shape (n_samples, k)
+        Raw values.
+    coef : ndarray of shape (k,)
+    intercept : float
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> decision(np.array([[1.0, 0.0], [2.0, 3.0]]), np.array([0.5, -1.0]), 0.25).tolist()
+    [0.75, -1.75]
+    """
+    rows = columns.matrix() if isinstance(columns, Block) else columns.T
+    values = np.zeros(rows.shape[1])
+    if sp.issparse(rows):
+        matrix = sp.csr_array(rows)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        for weight, (start, stop) in zip(coef, itertools.pairwise(matrix.indptr.tolist()), strict=True):
+            values[matrix.indices[start:stop]] += weight * matrix.data[start:stop]
+    else:
+        for first in range(0, len(values), _CACHED):
+            part = values[first : first + _CACHED]
+            for weight, row in zip(coef, rows[:, first : first + _CACHED], strict=True):
+                part += weight * row
+    return values + intercept
+
+
+def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model; the JSON file comes last and holds the checksum of the arrays."""
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {name: getattr(model, name) for name in _ARRAYS}
+    if model.affiliations_ is not None:
+        arrays |= {f"affiliations.{name}": model.affiliations_[name].to_numpy() for name in _TABLE}
+    if model.profile_ is not None:
+        arrays |= {f"profile.{name}": getattr(model.profile_, name) for name in Profile.names()}
+    if model.names_:
+        arrays["names.features"] = np.array(list(model.names_))
+        arrays |= {f"names.{key}": value for key, value in pack_text(list(model.names_.values())).items()}
+    if hasattr(model, "feature_names_in_"):
+        arrays |= {f"names_in.{key}": value for key, value in pack_text(list(model.feature_names_in_)).items()}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    parameters = {name: plain(value) for name, value in model.get_params().items()}
+    document = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
+        "classes": [plain(value) for value in model.classes_],
+        **{name: getattr(model, name) for name in (*_SCALARS, *_LATER)},
+        "history": [asdict(iteration) for iteration in model.history_],
+        "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
+    }
+    write_whole(folder / "model.npz", buffer.getvalue())
+    write_whole(folder / "model.json", json.dumps(document, indent=1).encode())
+
+
+def plain(value: Any) -> Any:
+    """A NumPy number as Python's own; all else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def load(cls: type, path: str | os.PathLike[str]) -> Any:
+    """Read a model; refuses damaged files and newer format versions."""
+    folder = Path(path)
+    try:
+        document = json.loads((folder / "model.json").read_bytes())
+        data = (folder / "model.npz").read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"{folder}: there is no fitted model here ({error.strerror}). Make one with 'gdm fit'."
+        ) from error
+    except ValueError as error:
+        raise BadInput(f"{folder / 'model.json'}: the file is damaged. Fit again.") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise BadInput(f"{folder / 'model.json'}: not a model of gdm_dask")
+    version = document.get("format_version")
+    if not isinstance(version, int) or "arrays_sha256" not in document:
+        raise BadInput(f"{folder / 'model.json'}: the file is damaged. Fit again.")
+    if version > FORMAT_VERSION:
+        raise BadInput(
+            f"{folder}: the model has format version {version}, this software reads up to "
+            f"{FORMAT_VERSION}. Install a newer gdm_dask."
+        )
+    if hashlib.sha256(data).hexdigest() != document["arrays_sha256"]:
+        raise BadInput(f"{folder / 'model.npz'}: the file is damaged or of another model. Fit again.")
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return _restore(cls, document, dict(arrays))
+
+
+def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    model = cls(**{"fit_intercept": False, **document["parameters"]})  # 0.1 knew no intercept
+    for name in _ARRAYS:
+        setattr(model, name, arrays[name])
+    for name in _SCALARS:
+        setattr(model, name, document[name])
+    for name in _LATER:
+        setattr(model, name, document.get(name))
+    model.classes_ = np.array(document["classes"])
+    model.history_ = [Iteration(**iteration) for iteration in document["history"]]
+    model.groups_ = model.affiliations_ = model.profile_ = None
+    if "affiliations.support" in arrays:
+        table = pd.DataFrame({name: arrays[f"affiliations.{name}"] for name in _TABLE})
+        model.affiliations_ = table
+        support, feature = arrays["affiliations.support"], arrays["affiliations.feature"]
+        model.groups_ = {int(k): np.sort(feature[support == k]) for k in model.support_features_}
+    if "profile.class_counts" in arrays:
+        model.profile_ = Profile(**{name: arrays[f"profile.{name}"] for name in Profile.names()})
+    model.names_ = {}
+    if "names.text" in arrays:
+        texts = unpack_text(arrays["names.offsets"], arrays["names.text"])
+        model.names_ = dict(zip(arrays["names.features"].tolist(), texts, strict=True))
+    if "names_in.text" in arrays:
+        texts = unpack_text(arrays["names_in.offsets"], arrays["names_in.text"])
+        model.feature_names_in_ = np.array(texts, dtype=object)
+    return model

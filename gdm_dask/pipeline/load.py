@@ -1,0 +1,94 @@
+"""Pipeline files: read, checked, and refused with the key and the line of the first mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gdm_dask.errors import BadInput
+from gdm_dask.pipeline import steps
+from gdm_dask.pipeline.schema import TEXT, Key, Pipeline, Problem, Table, check, key_lines
+
+
+def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Pipeline:
+    """Read a pipeline file.
+
+    Parameters
+    ----------
+    path : path
+    overrides : iterable of str
+        ``key=value`` pairs that replace values of the file, such as ``fit.tau=0.5``.
+
+    Raises
+    ------
+    BadInput
+        Naming the key, its line and the allowed values.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: the pipeline cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: the pipeline must be UTF-8 text") from error
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{file}: {error}") from error
+    places = {key: f"{file}, line {line}" for key, line in key_lines(text).items()}
+    for override in overrides:
+        places[_override(settings, override)] = f"--set {override}"
+    problem = _problem(settings)
+    if problem is not None:
+        raise BadInput(_located(problem, places, file))
+    return Pipeline(settings["name"], file, _folder(settings), settings)
+
+
+def _problem(settings: Mapping[str, Any]) -> Problem | None:
+    """The first mistake: in a key by itself, or in keys that refer to each other."""
+    schema = Table(
+        {
+            "name": Key(str, required=True, pattern="[A-Za-z0-9][A-Za-z0-9._-]*"),
+            "description": TEXT,
+            "folder": TEXT,
+            **{kind.stage: kind.table for kind in steps.STEPS},
+            "history": Table({"keep": Key(int, between=(2, 10**6)), "prometheus": TEXT}),
+        }
+    )
+    return check(settings, schema) or next(filter(None, (kind.problem(settings) for kind in steps.STEPS)), None)
+
+
+def _folder(settings: Mapping[str, Any]) -> Path:
+    return Path(os.environ.get("GDM_RUNS", "runs")) / str(settings.get("folder", settings["name"]))
+
+
+def _override(settings: dict[str, Any], override: str) -> str:
+    """Put a ``key=value`` into the settings, and return its key."""
+    key, equals, value = override.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key):
+        raise BadInput(f"--set {override}: write it as key=value, such as fit.tau=0.5")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    *tables, last = key.split(".")
+    table = settings
+    for name in tables:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise BadInput(f"--set {override}: {name} is not a table")
+    table[last] = parsed
+    return key
+
+
+def _located(problem: Problem, places: Mapping[str, str], file: Path) -> str:
+    key, message = problem
+    name, known = key, places.get(key)
+    while known is None and "." in name:  # a missing key: name the line of its table
+        name = name.rpartition(".")[0]
+        known = places.get(name)
+    return f"{known or file}: {key} {message}"

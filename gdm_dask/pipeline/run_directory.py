@@ -1,0 +1,170 @@
+"""A run directory: one fit with its lock, its checkpoint and its result. Private to its owner.
+
+::
+
+    RUN/run.json          which store, which parameters
+    RUN/checkpoint.npz    state after the last cut, until the fit is done
+    RUN/model.json, .npz  the fitted model, when it is done
+    RUN/.lock             while a process works on it
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gdm_dask.errors import BadInput, GdmError
+from gdm_dask.model import plain
+from gdm_dask.store.folder import write_whole
+from gdm_dask.system.locks import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gdm_dask.cutting_plane.problem import Iteration
+    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.store import FeatureStore
+
+logger = logging.getLogger(__name__)
+
+#: Parameters that change how a fit runs, not its result.
+HOW_NOT_WHAT = ("scheduler", "n_workers", "memory_limit", "verbose")
+
+
+class RunDirectory:
+    """The folder of one fit.
+
+    Parameters
+    ----------
+    path : path
+        Made if it is not there, for the user alone.
+    job : str, optional
+        Id of the job that works here. A job that comes back to the folder that it began in goes on by itself.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:
+        self.path = Path(path)
+        self.checkpoint = self.path / "checkpoint.npz"
+        self.model = self.path / "model.json"
+        self._description = self.path / "run.json"
+        self._job = job
+
+    def fit(
+        self,
+        estimator: GroupDiscoveryMachine,
+        store: FeatureStore,
+        resume: bool = False,
+        overwrite: bool = False,
+        callback: Callable[[Iteration], None] | None = None,
+        wait: float = 0.0,
+    ) -> GroupDiscoveryMachine:
+        """Fit on a store, saving its state after each cut and the result at the end.
+
+        Parameters
+        ----------
+        estimator : GroupDiscoveryMachine
+        store : FeatureStore
+        resume : bool
+            Go on with an unfinished fit; a finished one is not fitted again.
+        overwrite : bool
+            Replace an earlier fit. A fitted model stays until the first cut of the new fit.
+        callback : callable, optional
+            Gets an `Iteration` after each cut.
+        wait : float
+            Seconds to wait for another process that works in the folder.
+        """
+        with self._opened(wait):
+            if self._job is not None and self._read_description().get("job") == self._job:
+                resume, overwrite = True, False
+            self._check(resume, overwrite)
+            description = self._describe(estimator, store)
+            if self.model.exists() and not overwrite:
+                return self._finished(type(estimator), description)
+            if overwrite:
+                self.checkpoint.unlink(missing_ok=True)
+            is_ours = not self.model.exists() and not self.checkpoint.exists()
+            if is_ours:
+                self._write_description(description)
+
+            def on_cut(iteration: Iteration) -> None:
+                nonlocal is_ours
+                if not is_ours:
+                    self._take_over(description)
+                    is_ours = True
+                if callback is not None:
+                    callback(iteration)
+
+            try:
+                estimator.fit(store, callback=on_cut, checkpoint=self.checkpoint)
+            except BaseException:
+                if self.checkpoint.exists():
+                    logger.warning("%s: the state after the last cut is saved; go on with --resume", self.path)
+                raise
+            self._write_description(description)
+            self._save(estimator)
+        return estimator
+
+    @contextmanager
+    def _opened(self, wait: float) -> Iterator[None]:
+        if self.path.exists() and not self.path.is_dir():
+            raise BadInput(f"{self.path} is a file: choose a folder for the run")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(exist_ok=True, mode=0o700)
+        lock = FileLock(self.path / ".lock")
+        lock.acquire(f"the run {self.path}", wait)
+        with lock:
+            yield
+
+    def _check(self, resume: bool, overwrite: bool) -> None:
+        if overwrite:
+            return
+        if self.model.exists() and not resume:
+            raise BadInput(f"{self.path} holds a fitted model: choose another folder, or pass --overwrite")
+        if self.checkpoint.exists() and not resume:
+            raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
+
+    def _take_over(self, description: dict[str, Any]) -> None:
+        """Give the folder to this fit, once it has a first cut to resume from."""
+        for name in ("model.json", "model.npz"):
+            (self.path / name).unlink(missing_ok=True)
+        self._write_description(description)
+
+    def _describe(self, estimator: GroupDiscoveryMachine, store: FeatureStore) -> dict[str, Any]:
+        parameters = {key: plain(value) for key, value in estimator.get_params().items() if key not in HOW_NOT_WHAT}
+        return {"store": store.url, "fingerprint": store.fingerprint, "parameters": parameters, "job": self._job}
+
+    def _read_description(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._description.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write_description(self, description: dict[str, Any]) -> None:
+        try:
+            write_whole(self._description, json.dumps(description, indent=1).encode())
+        except OSError as error:
+            raise GdmError(f"{self.path}: the folder cannot be written to: {error.strerror}") from error
+
+    def _save(self, model: GroupDiscoveryMachine) -> None:
+        try:
+            model.save(self.path)
+        except OSError as error:
+            raise GdmError(
+                f"{self.path}: the model cannot be written: {error.strerror}. The state after the last cut is kept: "
+                "free some space, and go on with --resume."
+            ) from error
+        self.checkpoint.unlink(missing_ok=True)
+
+    def _finished(self, cls: type[GroupDiscoveryMachine], description: dict[str, Any]) -> GroupDiscoveryMachine:
+        earlier = self._read_description()
+        for key in ("fingerprint", "parameters"):
+            if earlier.get(key) != description[key]:
+                raise BadInput(f"{self.path} holds a fit with another {key}: choose another folder, or --overwrite")
+        logger.info("%s: the fit was finished before", self.path)
+        return cls.load(self.path)

@@ -1,0 +1,240 @@
+"""Steps of a pipeline, and the record of their results.
+
+A step is up to date while its key is the recorded one: its settings, the results that it depends on, and its code. The
+code of a step is its own class, and all that it imports in turn.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import logging
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from gdm_dask.pipeline.schema import Pipeline, Problem, Table
+from gdm_dask.store.folder import write_whole
+from gdm_dask.system.version import VERSION
+
+if TYPE_CHECKING:
+    from gdm_dask.pipeline.acquire import Acquired
+    from gdm_dask.pipeline.history import Record
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+_PACKAGE = Path(__file__).parents[1]
+_FORMATS = "gdm_dask.ingestion.sources"
+#: How a model is shown: no concern of steps that do not ask for it themselves.
+_SHOWN = frozenset({"gdm_dask.report", "gdm_dask.notebook"})
+
+
+class NotKnown(Exception):
+    """A dry run cannot tell whether a step is up to date; the message says what the step would do."""
+
+    def __init__(self, plan: str = "would run if an earlier step does") -> None:
+        super().__init__(plan)
+
+
+class Step(Protocol):
+    """A piece of work. To add one, inherit from this class and put the class into `steps.STEPS`.
+
+    Attributes
+    ----------
+    name : str
+        In the manifest and the history.
+    stage : str
+        Name of its table in the pipeline file, and of its stage for ``--from``.
+    table : Table
+        The keys of that table.
+    """
+
+    name: str
+    stage: ClassVar[str]
+    table: ClassVar[Table] = Table()
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> list[Step]:
+        """The steps of this kind that a pipeline has."""
+        del pipeline
+        return [cls()]
+
+    @classmethod
+    def problem(cls, settings: Mapping[str, Any]) -> Problem | None:
+        """The first mistake among keys that refer to each other; None for good settings."""
+        del settings
+        return None
+
+    def inputs(self, context: Context) -> dict[str, Any]:
+        """Everything that the result depends on, but for the code, as JSON values."""
+
+    def run(self, context: Context, key: str) -> dict[str, Any]:
+        """Do the work and return the outputs, as JSON values."""
+
+    def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
+        """Whether the recorded outputs are still where they were."""
+
+    def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
+        """Add the outputs, old or new, to the record of the run; raise where the pipeline does not allow them."""
+
+
+@dataclass
+class Context:
+    """A run of a pipeline: where it is, and the outputs of its steps so far.
+
+    Attributes
+    ----------
+    pipeline : Pipeline
+    manifest : Manifest
+    forced : frozenset of str
+        Stages that run, up to date or not.
+    dry_run : bool
+        Whether nothing may be fetched or written.
+    files : dict
+        Name in ``[acquire]`` -> the file.
+    outputs : dict
+        Step -> its outputs.
+    """
+
+    pipeline: Pipeline
+    manifest: Manifest
+    forced: frozenset[str] = frozenset()
+    dry_run: bool = False
+    files: dict[str, Acquired] = field(default_factory=dict)
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """The pipeline's folder."""
+        return self.pipeline.folder
+
+    def of(self, step: str) -> dict[str, Any]:
+        """Outputs of an earlier step."""
+        if step not in self.outputs:
+            raise NotKnown
+        return self.outputs[step]
+
+    def store_path(self, part: str) -> Path:
+        """Where a store goes."""
+        return store_path(self.pipeline, part)
+
+    def run(self) -> Path:
+        """The run directory of the fit."""
+        return self.folder / str(self.of("fit")["run"])
+
+    @property
+    def test_part(self) -> str:
+        """Name of the set to evaluate on."""
+        part = next((part for part in ("test", "train") if f"ingest {part}" in self.outputs), "train")
+        self.of(f"ingest {part}")
+        return part
+
+
+def store_path(pipeline: Pipeline, part: str) -> Path:
+    """Where the store of a part goes."""
+    return pipeline.folder / "data" / f"{part}.zarr"
+
+
+class Manifest:
+    """The file ``manifest.json`` of a pipeline's folder; written whole after every step.
+
+    Attributes
+    ----------
+    files : dict
+        Checksums of acquired files, with their sizes and times.
+    steps : dict
+        Step -> {"key", "outputs"}.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: dict[str, Any] = {}
+        self.steps: dict[str, dict[str, Any]] = {}
+        try:
+            document = json.loads(path.read_bytes())
+            if document["format_version"] == FORMAT_VERSION:
+                self.files, self.steps = document["files"], document["steps"]
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError):
+            logger.warning("%s is damaged: all stages run again", path)
+
+    def outputs(self, step: str, key: str) -> dict[str, Any] | None:
+        """Outputs of a step under this very key, or None."""
+        entry = self.steps.get(step)
+        return entry["outputs"] if entry is not None and entry["key"] == key else None
+
+    def record(self, step: str, key: str, outputs: dict[str, Any]) -> None:
+        """Note that a step is done."""
+        self.steps[step] = {"key": key, "outputs": outputs}
+        self.save()
+
+    def save(self) -> None:
+        """Write the file."""
+        document = {"format_version": FORMAT_VERSION, "files": self.files, "steps": self.steps}
+        write_whole(self.path, json.dumps(document, indent=1).encode())
+
+
+def step_key(step: Step, context: Context) -> str:
+    """Checksum of everything that the result of a step depends on."""
+    parts = {"stage": step.stage, "code": code_version(type(step)), **step.inputs(context)}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache
+def code_version(kind: type[Step]) -> str:
+    """The version of the package, and a checksum of the code behind a step."""
+    digest = hashlib.sha256()
+    for file in code_behind(kind):
+        digest.update(file.read_bytes())
+    return f"{VERSION} {digest.hexdigest()[:16]}"
+
+
+def code_behind(kind: type[Step]) -> list[Path]:
+    """Files that the result of a step may depend on: of its own class, and of all modules imported from there on."""
+    own = Path(inspect.getfile(kind))
+    module = ast.parse(own.read_bytes())
+    module.body = [node for node in module.body if not isinstance(node, ast.ClassDef)]
+    asked = {*_imported(ast.parse(textwrap.dedent(inspect.getsource(kind)))), *_imported(module)}
+    found = {"": own}
+    left = list(asked)
+    while left:
+        name = left.pop()
+        file = _file_of(name)
+        if file is not None and name not in found and (name in asked or name not in _SHOWN):
+            found[name] = file
+            if name == _FORMATS:  # its modules are found by their suffixes
+                left += [f"{name}.{format_.stem}" for format_ in file.parent.glob("*.py")]
+            left += [name.rpartition(".")[0], *_imported(ast.parse(file.read_bytes()))]  # its package is loaded too
+    return sorted(set(found.values()))
+
+
+def _file_of(name: str) -> Path | None:
+    """File of a module of the package; None for all other names."""
+    first, *rest = name.split(".")
+    if first != _PACKAGE.name or not rest:
+        return None
+    place = _PACKAGE.joinpath(*rest)
+    candidates = (place / "__init__.py", place.with_suffix(".py"))
+    return next((file for file in candidates if file.exists()), None)
+
+
+def _imported(code: ast.AST) -> Iterator[str]:
+    """Names that code imports when it runs, anywhere in it; some are names of modules."""
+    left: list[ast.AST] = [code]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            left += node.orelse
+        else:
+            left += ast.iter_child_nodes(node)

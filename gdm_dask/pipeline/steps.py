@@ -1,0 +1,375 @@
+"""The steps of a pipeline behind `acquire`: ingest, fit, evaluate, report.
+
+The methods of a step import their tools themselves: the tools are loaded when the step runs, and a change of their code
+changes the key of this step and of no other.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gdm_dask.errors import BadInput, DamagedStore
+from gdm_dask.pipeline.acquire import Acquire, content_hash
+from gdm_dask.pipeline.schema import FROM_ONE, SWITCH, TEXT, Key, Pipeline, Problem, Table, as_list
+from gdm_dask.pipeline.step import Context, NotKnown, Step
+from gdm_dask.store import FeatureStore, open_store
+from gdm_dask.store.folder import write_whole
+
+if TYPE_CHECKING:
+    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.pipeline.history import Record
+    from gdm_dask.pipeline.readers import Part
+
+logger = logging.getLogger(__name__)
+
+#: Options that change how the work is done, not its result.
+_HOW = ("memory_limit", "scheduler", "workers", "scratch")
+
+
+_SET = Table(
+    {
+        "reader": Key(str, required=True, choices=("svmlight", "matrix", "arrays", "documents", "twin")),
+        "files": Key(str, several=True),
+        # svmlight
+        "index_base": Key(int, between=(0, 1)),
+        "on_error": Key(str, choices=("raise", "skip")),
+        # matrix
+        "labels": TEXT,  # the acquired file of the labels, as a second one of `files`
+        # arrays
+        "x": TEXT,
+        "y": TEXT,
+        "classes": Key(int, several=True),
+        "image": Key(int, pair=True, between=FROM_ONE),
+        "shift": Key(int, between=(0, 64)),
+        "divide": Key(float, between=(1e-300, float("inf"))),
+        "add": Key(float),
+        # documents
+        "text": TEXT,
+        "label": TEXT,
+        "strip_headers": SWITCH,
+        "analyzer": Key(str, choices=("byte", "char", "word")),
+        "ngrams": Key(int, several=True, between=(1, 8)),
+        "min_df": Key(int, between=FROM_ONE),
+        "unit_rows": SWITCH,
+        "hashed": Key(int, between=(2, 2**31)),
+        "hashed_names": SWITCH,
+        # twin
+        "like": Key(str, choices=("webspam", "kdd2010", "url", "news20", "paper")),
+        "scale": Key(float, between=(1e-9, 1e3)),
+        "seed": Key(int, between=(0, 2**63 - 1)),
+        "part": Key(str, choices=("train", "test")),
+    }
+)
+
+
+class Ingest(Step):
+    """Make a store of one part of the data.
+
+    Parameters
+    ----------
+    part : {"train", "test"}
+    """
+
+    stage = "ingest"
+    table = Table(
+        {
+            "train": _SET,
+            "test": _SET,
+            "split": Table(
+                {"test_fraction": Key(float, between=(0.001, 0.999)), "seed": Key(int, between=(0, 2**32 - 1))}
+            ),
+            "n_features": Key(int, between=FROM_ONE),
+            "dtype": Key(str, choices=("auto", "float32", "float64")),
+            "codec": Key(str, choices=("lz4", "zstd", "none")),
+            "block_size": TEXT,
+            "memory_limit": TEXT,
+            "scheduler": TEXT,
+            "workers": Key(int, between=FROM_ONE),
+            "scratch": TEXT,
+        }
+    )
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+        self.name = f"ingest {part}"
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> list[Step]:
+        """A step for the training set, and one for the test set where there is one."""
+        sets = pipeline.table("ingest")
+        return [cls("train"), *([cls("test")] if "test" in sets or "split" in sets else [])]
+
+    @classmethod
+    def problem(cls, settings: Mapping[str, Any]) -> Problem | None:
+        """Sets that are missing, given twice, or without their files."""
+        sets = settings.get("ingest", {})
+        if "train" not in sets:
+            return "ingest.train", "is missing: it says what to fit on"
+        if "test" in sets and "split" in sets:
+            return "ingest.split", "conflicts with ingest.test; give only one"
+        checks = (cls._problem_of_set(part, sets[part], settings) for part in ("train", "test") if part in sets)
+        return next(filter(None, checks), None)
+
+    @staticmethod
+    def _problem_of_set(part: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Problem | None:
+        reader, files = table["reader"], settings.get("acquire", {})
+        for key in ("files", "labels"):
+            for name in as_list(table.get(key, [])):
+                if name not in files:
+                    known = ", ".join(files) or "none"
+                    return f"ingest.{part}.{key}", f"names [acquire.{name}], which is missing; there are {known}"
+        needed = "like" if reader == "twin" else "files"
+        return None if needed in table else (f"ingest.{part}.{needed}", f"is missing: the {reader} reader needs it")
+
+    @staticmethod
+    def _files_of(settings: Mapping[str, Any]) -> list[str]:
+        """Acquired files that a set is made of, the file of its labels last."""
+        labels = as_list(settings.get("labels", [])) if settings["reader"] == "matrix" else []
+        return [*as_list(settings.get("files", [])), *labels]
+
+    def _given(self, context: Context) -> Part:
+        from gdm_dask.pipeline.readers import Part
+
+        sets = context.pipeline.table("ingest")
+        settings = sets.get(self.part) or sets["train"]
+        names = self._files_of(settings)
+        if not context.files.keys() >= set(names):
+            raise NotKnown
+        files = [context.files[name].path for name in names]
+        return Part(settings, files, self.part, sets.get("split"), context.store_path("train"))
+
+    def _options(self, context: Context) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in context.pipeline.table("ingest").items()
+            if key not in ("train", "test", "split")
+        }
+
+    def inputs(self, context: Context) -> dict[str, Any]:
+        """The settings, the files, and for a test set the training store."""
+        given = self._given(context)
+        return {
+            "part": self.part,
+            "settings": dict(given.settings),
+            "split": given.split,
+            "options": {key: value for key, value in self._options(context).items() if key not in _HOW},
+            "files": [context.files[name].sha256 for name in self._files_of(given.settings)],
+            "train": context.of("ingest train")["identity"] if self.part == "test" else None,
+        }
+
+    def run(self, context: Context, key: str) -> dict[str, Any]:
+        """Ingest the files."""
+        from gdm_dask.ingestion import run_ingest
+        from gdm_dask.pipeline.readers import read_part
+
+        path = context.store_path(self.part)
+        given = read_part(self._given(context))
+        names = {"block_size": "block_bytes", "workers": "n_workers"}
+        options = {names.get(name, name): value for name, value in self._options(context).items()}
+        options |= {**given.options, "overwrite": True}
+        if self.part == "test":
+            options |= {"like": context.store_path("train"), "n_features": None}
+        store = run_ingest(given.source, path, given.labels, **options).store
+        self._check_unchanged(context)
+        return {"path": str(path.relative_to(context.folder)), "identity": identity(store), "shape": list(store.shape)}
+
+    @staticmethod
+    def _check_unchanged(context: Context) -> None:
+        """Refuse a store of files that changed while they were read."""
+        for name, file in context.files.items():
+            if not file.path.exists() or content_hash(file.path, context.manifest.files) != file.sha256:
+                raise BadInput(f"acquire.{name}: {file.path} changed while it was read: run the pipeline again")
+
+    def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
+        """Whether the store is the same."""
+        try:
+            return bool(identity(open_store(context.folder / outputs["path"])) == outputs["identity"])
+        except DamagedStore:
+            return False
+
+
+def identity(store: FeatureStore) -> str:
+    """Checksums of a store's blocks and labels, with its classes."""
+    from crc32c import crc32c
+
+    return f"{store.fingerprint} {crc32c(store.labels.tobytes()):08x} {json.dumps(store.classes)}"
+
+
+class Fit(Step):
+    """Fit in a folder of this key, so that an interrupted fit is found again."""
+
+    name, stage = "fit", "fit"
+    _TUNED: ClassVar[dict[str, Key]] = {
+        "tau": Key(float, between=(0, 0.999999)),
+        "C": Key(float, between=(1e-12, 1e12)),
+        "cut_size": Key(int, choices=("auto",), between=FROM_ONE),
+    }
+    table = Table(
+        {
+            "n_features_to_select": Key(int, between=FROM_ONE),
+            **_TUNED,
+            "max_cuts": Key(int, between=FROM_ONE),
+            "tol": Key(float, between=(0, 1)),
+            "matching": Key(str, choices=("greedy", "exact")),
+            "fit_intercept": SWITCH,
+            "groups": SWITCH,
+            "certify": SWITCH,
+            "memory_limit": TEXT,
+            "scheduler": TEXT,
+            "tune": Table(
+                {
+                    **{name: replace(key, several=True) for name, key in _TUNED.items()},
+                    "folds": Key(int, between=(2, 50)),
+                    "samples": Key(int, between=(20, float("inf"))),
+                }
+            ),
+        }
+    )
+
+    def inputs(self, context: Context) -> dict[str, Any]:
+        """The parameters and the training store."""
+        parameters = {key: value for key, value in context.pipeline.table("fit").items() if key not in _HOW}
+        return {"parameters": parameters, "train": context.of("ingest train")["identity"]}
+
+    def run(self, context: Context, key: str) -> dict[str, Any]:
+        """Fit, after the search for the parameters where one is wanted."""
+        from gdm_dask.analysis.cross_validation import tune
+        from gdm_dask.estimator import GroupDiscoveryMachine
+        from gdm_dask.pipeline.run_directory import RunDirectory
+
+        run = f"runs/{key[:12]}"
+        if self.stage in context.forced:
+            shutil.rmtree(context.folder / run, ignore_errors=True)
+        store = open_store(context.store_path("train"))
+        parameters = {"scheduler": os.environ.get("GDM_SCHEDULER"), **context.pipeline.table("fit")}
+        grid = parameters.pop("tune", None)
+        if grid is not None:
+            estimator = GroupDiscoveryMachine(**parameters)
+            parameters |= tune(store, estimator, grid, context.folder / run / "tuning.json")
+        directory = RunDirectory(context.folder / run)
+        directory.fit(
+            GroupDiscoveryMachine(**parameters), store, resume=True,
+            callback=lambda iteration: logger.info("%s", iteration),
+        )  # fmt: skip
+        earlier = context.manifest.steps.get("fit", {}).get("outputs", {})
+        previous = earlier.get("run") if earlier.get("run") != run else earlier.get("previous")
+        return {"run": run, "model": model_hash(directory.path), "previous": previous}
+
+    def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
+        """Whether the model is the same."""
+        return bool(model_hash(context.folder / outputs["run"]) == outputs["model"])
+
+
+def model_hash(run: Path) -> str | None:
+    """Checksum of a fitted model; None where there is none."""
+    try:
+        return str(json.loads((run / "model.json").read_bytes())["arrays_sha256"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+class Evaluate(Step):
+    """Measure the model on the test set, or on the training set where there is no other."""
+
+    name, stage = "evaluate", "evaluate"
+    table = Table({"distributed": SWITCH, "min_accuracy": Key(float, between=(0, 1))})
+
+    def inputs(self, context: Context) -> dict[str, Any]:
+        """The model and the data."""
+        settings = {key: value for key, value in context.pipeline.table("evaluate").items() if key != "min_accuracy"}
+        data = context.of(f"ingest {context.test_part}")["identity"]
+        return {"model": context.of("fit")["model"], "data": data, "settings": settings}
+
+    def run(self, context: Context, key: str) -> dict[str, Any]:
+        """Write ``evaluation.json`` into the run directory."""
+        from gdm_dask.analysis.metrics import evaluate
+        from gdm_dask.estimator import GroupDiscoveryMachine
+
+        model = GroupDiscoveryMachine.load(context.run())
+        scheduler = context.pipeline.table("fit").get("scheduler", os.environ.get("GDM_SCHEDULER"))
+        distributed = context.pipeline.table("evaluate").get("distributed", False)
+        store = open_store(context.store_path(context.test_part))
+        facts = {"on": context.test_part, **evaluate(model, store, distributed, scheduler)}
+        write_whole(context.run() / "evaluation.json", json.dumps(facts, indent=1).encode())
+        return {"facts": facts}
+
+    def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
+        """Whether the file is there."""
+        return (context.run() / "evaluation.json").exists()
+
+    def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
+        """Refuse a model that is worse than the pipeline allows; it is kept, but it is not the latest one."""
+        record.run, record.facts = context.of("fit")["run"], outputs["facts"]
+        wanted, found = context.pipeline.table("evaluate").get("min_accuracy"), outputs["facts"]["accuracy"]
+        if wanted is not None and found < wanted:
+            raise BadInput(
+                f"the accuracy is {found:.4f}, below evaluate.min_accuracy = {wanted}: look at {context.run()} and at "
+                "the changes of the data"
+            )
+
+
+class Report(Step):
+    """Write the page about the model."""
+
+    name, stage = "report", "report"
+    table = Table({"form": Key(str, choices=("html", "md", "json")), "image": Key(int, pair=True, between=FROM_ONE)})
+
+    def inputs(self, context: Context) -> dict[str, Any]:
+        """The model, the previous model, and the data."""
+        return {
+            "name": [context.pipeline.name, context.pipeline.settings.get("description")],
+            "settings": context.pipeline.table("report"),
+            "model": context.of("fit")["model"],
+            "previous": context.of("fit")["previous"],
+            "train": context.of("ingest train")["identity"],
+            "test": context.of(f"ingest {context.test_part}")["identity"],
+        }
+
+    def run(self, context: Context, key: str) -> dict[str, Any]:
+        """Write the report into the run directory."""
+        from gdm_dask.estimator import GroupDiscoveryMachine
+        from gdm_dask.report import make_report
+
+        model = GroupDiscoveryMachine.load(context.run())
+        settings = context.pipeline.table("report")
+        file = context.run() / f"report.{settings.get('form', 'html')}"
+        stores = {part: context.store_path(part) for part in ("train", "test") if f"ingest {part}" in context.outputs}
+        make_report(
+            model,
+            file,
+            title=context.pipeline.settings.get("description", context.pipeline.name),
+            store=stores["train"],
+            test=stores.get("test"),
+            image_shape=tuple(settings["image"]) if "image" in settings else None,
+            **self._comparison(context, model),
+        )
+        return {"file": str(file.relative_to(context.folder))}
+
+    @staticmethod
+    def _comparison(context: Context, model: GroupDiscoveryMachine) -> dict[str, Any]:
+        """The previous run, where it is still there and has the same features."""
+        previous = context.of("fit")["previous"]
+        if previous is None or model_hash(context.folder / previous) is None:
+            return {}
+        other = type(model).load(context.folder / previous)
+        return {"compare": other, "compare_name": previous} if other.n_features_in_ == model.n_features_in_ else {}
+
+    def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
+        """Whether the file is there."""
+        return (context.folder / str(outputs["file"])).exists()
+
+
+#: The kinds of steps, in the order of their work.
+STEPS: tuple[type[Step], ...] = (Acquire, Ingest, Fit, Evaluate, Report)
+
+
+def steps_of(pipeline: Pipeline) -> list[Step]:
+    """The steps of a pipeline, in order."""
+    return [step for kind in STEPS for step in kind.of(pipeline)]

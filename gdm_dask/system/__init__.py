@@ -1,0 +1,1 @@
+"""The machine we run on: files, memory, compiled kernels, locks, progress."""

@@ -1,0 +1,131 @@
+"""Progress of long work: a bar where a terminal is there, plain log lines where not.
+
+Seconds of work are counted apart from the seconds that kernels take to compile: a first fit is not to look slow.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from gdm_dask.system.resources import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+logger = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Reporter(Protocol):
+    """Receives the bytes that a stage has done."""
+
+    def __call__(self, n_bytes: int) -> None:
+        """`n_bytes` more are done."""
+        ...
+
+
+class _Lines:
+    """A log line every ten seconds, and one at the end."""
+
+    def __init__(self, stage: str, total: int | None) -> None:
+        self.stage, self.total = stage, total
+        self.done = 0
+        self.began = self.last = work_clock()
+
+    def __call__(self, n_bytes: int) -> None:
+        self.done += n_bytes
+        now = work_clock()
+        if self.total is not None and now - self.last >= _SECONDS_BETWEEN_LINES and self.done < self.total:
+            self.last = now
+            rate = self.done / (now - self.began)
+            left = (self.total - self.done) / max(rate, 1.0)
+            logger.info(
+                "%s: %s of %s, %s/s, %.0f s left",
+                self.stage, format_bytes(self.done), format_bytes(self.total), format_bytes(rate), left,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        seconds = work_clock() - self.began
+        if self.total is None:
+            logger.info("%s: done in %.1f s", self.stage, seconds)
+            return
+        rate = format_bytes(self.done / max(seconds, 1e-9))
+        logger.info("%s: %s in %.1f s (%s/s)", self.stage, format_bytes(self.done), seconds, rate)
+
+
+@contextmanager
+def report(stage: str, total: int | None) -> Iterator[Reporter]:
+    """Show the progress of one stage of `total` bytes; on a terminal a bar with bytes, rate and time left.
+
+    `total` is None where nobody knows it.
+    """
+    lines = _Lines(stage, total)
+    console = log_console() if logger.isEnabledFor(logging.INFO) else None
+    if console is None:
+        yield lines
+        lines.close()
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description:>9}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(stage, total=total)
+
+        def advance(n_bytes: int) -> None:
+            lines.done += n_bytes
+            bar.advance(task, n_bytes)
+
+        yield advance
+    lines.close()
+
+
+def log_console() -> Console | None:
+    """The terminal that the log is shown on, which a bar must share, or they write into each other.
+
+    None where there is none, and where the lines of the log are for machines.
+    """
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    handlers = logging.getLogger("gdm_dask").handlers
+    for handler in handlers:
+        if isinstance(handler, RichHandler):
+            return handler.console
+    return None if handlers else Console(stderr=True)
+
+
+#: Seconds of finished compilations, and when the one under way began: replaced as one, since any thread may look.
+_state: tuple[float, float | None] = (0.0, None)
+
+
+def work_clock() -> float:
+    """A clock in seconds that stands still while this process compiles kernels."""
+    return time.perf_counter() - compile_seconds()
+
+
+def compile_seconds() -> float:
+    """How long this process has compiled kernels so far."""
+    done, began = _state
+    return done if began is None else done + time.perf_counter() - began
+
+
+def begin_compiling() -> None:
+    """Stop the clock."""
+    global _state
+    _state = (compile_seconds(), time.perf_counter())
+
+
+def end_compiling() -> None:
+    """Let the clock go on."""
+    global _state
+    _state = (compile_seconds(), None)

@@ -1,0 +1,71 @@
+"""What the machine has: memory, cores, and how to speak of bytes."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from gdm_dask.errors import BadInput
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+@cache
+def n_cores() -> int:
+    """Cores that this process may use: its affinity and its container's quota count."""
+    from dask.system import cpu_count  # slow to import, and --help does without
+
+    return int(cpu_count())
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this process may use: the machine's, or its container's limit if that is lower."""
+    total = psutil.virtual_memory().total
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def default_memory_limit() -> int:
+    """A quarter of the machine's memory."""
+    return machine_memory() // 4
+
+
+def parse_bytes(size: int | str) -> int:
+    """Bytes from a number or a text such as ``"2GB"`` or ``"512 MiB"``.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 GB"), parse_bytes("64MiB"), parse_bytes(10)
+    (1500000000, 67108864, 10)
+    """
+    if not isinstance(size, str):
+        value = float(size)
+    else:
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", size.lower())
+        if match is None or match.group(2) not in _UNITS:
+            raise BadInput(f"{size!r} is not a size: write it as 2GB, 512MB or 64MiB")
+        value = float(match.group(1)) * _UNITS[match.group(2)]
+    if not 1 <= value < float("inf"):
+        raise BadInput(f"{size!r} is not a size: it must be at least one byte, and finite")
+    return int(value)
+
+
+def format_bytes(size: float) -> str:
+    """Readable size.
+
+    >>> format_bytes(1234567), format_bytes(12)
+    ('1.23 MB', '12 B')
+    """
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{int(size)} B"

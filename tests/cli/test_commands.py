@@ -1,0 +1,107 @@
+"""The command line as its users meet it: wrong options, warnings, and the exit codes that the README lists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers.store_helpers import gdm, run_gdm, some_labels, some_matrix, write_svmlight
+
+from gdm_dask import ingest, open_store
+from gdm_dask.cli.app import ORDER
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("commands")
+    ingest(some_matrix(), place / "train.zarr", some_labels(60))
+    return place / "train.zarr"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["synth", "out.svm", "--like", "paper", "--seed", "-1"],
+        ["stability", "run", "train.zarr", "--seed", "-1"],
+        ["demo", "--seed", "-1"],
+        ["groups", "run", "--members", "-1"],
+        ["fit", "train.zarr", "--run", "run", "--workers", "0"],
+    ],
+)
+def test_numbers_out_of_range_are_refused(capsys, command) -> None:
+    code, _, err = gdm(capsys, *command)
+    assert code == 2
+    assert f"Invalid value for '{command[-2]}'" in err
+
+
+def test_help_lists_the_commands_from_the_data_to_the_report(capsys) -> None:
+    out = gdm(capsys, "--help")[1]
+    listed = re.findall(r"^. (\w+) +[A-Z]", out, re.MULTILINE)
+    assert listed == list(ORDER)
+
+
+def test_the_demo_replaces_nothing_by_itself(capsys, store) -> None:
+    before = open_store(store).fingerprint
+    code, _, err = gdm(capsys, "demo", "--folder", store.parent)
+    assert (code, "train.zarr exists" in err) == (2, True)
+    assert open_store(store).fingerprint == before
+
+
+def test_a_test_set_needs_a_name_of_its_own(capsys, tmp_path: Path) -> None:
+    code, _, err = gdm(capsys, "synth", tmp_path / "a.svm", "--like", "news20", "--test", tmp_path / "a.svm")
+    assert (code, "needs a name of its own" in err) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_warning_is_a_line_of_the_log(store, tmp_path: Path) -> None:
+    code, _, err = run_gdm("fit", store, "--run", tmp_path / "run", "-k", "10000", "--scheduler", "synchronous")
+    assert code == 0
+    lines = [line for line in err.splitlines() if "fewer than n_features_to_select=10000" in line]
+    assert len(lines) == 1
+    assert lines[0].split()[1:4] == ["support", "features", "were"]
+
+
+def test_a_full_disk_is_not_bad_input(store) -> None:
+    with open("/dev/full", "w") as full:
+        code, _, err = run_gdm("info", store, stdout=full)
+    assert (code, err) == (1, "error: No space left on device\n")
+
+
+def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
+    text = write_svmlight(tmp_path / "x.svm", some_matrix(), some_labels(60))
+    code, _, err = run_gdm("ingest", text, store / "labels" / "zarr.json" / "new.zarr")
+    assert (code, "zarr.json" in err) == (2, True)
+
+
+def test_groups_that_were_not_searched_for_are_not_none(capsys, store, tmp_path: Path) -> None:
+    options = ["--scheduler", "synchronous", "-k", "2"]
+    found = gdm(capsys, "fit", store, "--run", tmp_path / "a", *options)[1]
+    assert re.search(r"^groups +\d+ with affiliated features", found, re.MULTILINE)
+    found = gdm(capsys, "fit", store, "--run", tmp_path / "b", *options, "--no-groups")[1]
+    assert re.search(r"^groups +not searched for$", found, re.MULTILINE)
+
+
+def test_a_fit_stops_at_its_supports_and_can_be_certified(capsys, store, tmp_path: Path) -> None:
+    options = ["--scheduler", "synchronous", "-k", "2"]
+    found = gdm(capsys, "fit", store, "--run", tmp_path / "a", *options)[1]
+    assert re.search(r"^cuts .*\(stopped at 2 supports\)$", found, re.MULTILINE)
+    assert "certificate" not in found
+    found = gdm(capsys, "fit", store, "--run", tmp_path / "b", *options, "--certify")[1]
+    proved = r"^certificate +The supports explain at least \d+\.\d% of what any 2 uncorrelated features can explain; "
+    assert re.search(proved + r"the proof took \d+ reads? of the data\.$", found, re.MULTILINE)
+    assert gdm(capsys, "report", tmp_path / "b", "-o", tmp_path / "report.md")[0] == 0
+    assert "The supports explain at least" in (tmp_path / "report.md").read_text().partition("## Bounds")[2]
+
+
+def test_a_certificate_needs_a_number_of_supports(capsys, store, tmp_path: Path) -> None:
+    code, _, err = gdm(capsys, "fit", store, "--run", tmp_path / "run", "--certify", "--scheduler", "synchronous")
+    assert (code, "set `n_features_to_select`" in err) == (2, True), err
+
+
+def test_fits_of_other_commands_have_workers_and_a_memory_limit_too(capsys, store, tmp_path: Path) -> None:
+    assert gdm(capsys, "fit", store, "--run", tmp_path / "run", "-k", "2", "--scheduler", "synchronous")[0] == 0
+    commands = [["stability", tmp_path / "run", store, "--repeats", "2"], ["tune", store, "-k", "2", "--tau", "0.25"]]
+    for command in commands:
+        code, _, err = gdm(capsys, *command, "--scheduler", "threads", "--workers", "1")
+        assert (code, "engine: 1 threads" in err) == (0, True), err
+        code, _, err = gdm(capsys, *command, "--memory-limit", "1MB")
+        assert (code, "a memory limit of 1 MB is too low" in err) == (2, True), err

@@ -1,0 +1,130 @@
+"""What is shown while a fit runs, on a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.report_cases import HOSTILE, fitted, grouped
+from rich.console import Console
+
+from gdm_dask import GroupDiscoveryMachine, ingest
+from gdm_dask.cli.console import CutView, live_cuts
+from gdm_dask.notebook import FitProgress, card
+
+
+def shown(view: CutView) -> str:
+    console = Console(width=140, file=io.StringIO())
+    console.print(view)
+    return console.file.getvalue()
+
+
+def test_view_follows_the_cuts() -> None:
+    now = [0.0]
+    machine = fitted()
+    view = CutView(40, 6, 1e-3, clock=lambda: now[0])
+    assert view.seconds_left() is None
+    assert "finding the first cut" in shown(view)
+    for iteration in machine.history_:
+        now[0] += 2.0
+        view.add(iteration)
+        text = shown(view)
+        assert f"{iteration.gap:.2%}" in text
+    done = view.done()
+    assert view.seconds_left() == pytest.approx(now[0] * (1 - done) / done)
+
+
+def test_way_to_a_gap_is_measured_by_its_logarithm() -> None:
+    from dataclasses import replace
+
+    view = CutView(40, None, 1e-4)
+    for gap, done in ((1.0, 0.0), (1e-2, 0.5), (1e-4, 1.0), (1e-6, 1.0)):
+        view.add(replace(fitted().history_[0], gap=gap))
+        assert view.done() == pytest.approx(done)
+
+
+def test_no_terminal_no_view() -> None:
+    got: list = []
+    with live_cuts(40, 6, 1e-3, got.append, Console(file=io.StringIO())) as on_cut:
+        on_cut("a cut")
+    assert got == ["a cut"]
+
+
+def on_a_terminal(*arguments: str) -> tuple[bytes, bytes]:
+    """What a command writes to its output, and to a terminal as its standard error."""
+    code = "from gdm_dask.cli.main import run; run()"
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stderr=theirs, stdout=subprocess.PIPE, env=environment
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    output = child.communicate(timeout=120)[0]
+    os.close(ours)
+    assert child.returncode == 0, seen
+    return output, seen
+
+
+def test_fit_draws_on_a_terminal(tmp_path: Path) -> None:
+    ingest(grouped()[0], tmp_path / "data.zarr", grouped()[1])
+    output, seen = on_a_terminal("fit", str(tmp_path / "data.zarr"), "--run", str(tmp_path / "run"), "-k", "3")
+    assert b"supports" in output
+    assert b"best score" in seen
+
+
+def test_a_log_for_machines_is_one_on_a_terminal_too(tmp_path: Path) -> None:
+    store, run = str(tmp_path / "data.zarr"), str(tmp_path / "run")
+    for words in (["synth", "--like", "paper", "--scale", "0.03", store], ["fit", store, "--run", run, "-k", "3"]):
+        lines = on_a_terminal("--log-format", "json", *words)[1].decode().splitlines()
+        assert [json.loads(line)["level"] for line in lines], words
+
+
+def test_card_has_the_supports_and_escapes_names() -> None:
+    machine = fitted(HOSTILE, n_features_to_select=len(HOSTILE))
+    text = card(machine)
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert "and 2 more" in text
+    assert len(text) < 10_000
+
+
+def test_notebooks_get_the_card() -> None:
+    machine = fitted()
+    assert machine._repr_mimebundle_()["text/html"] == machine._repr_html_() == card(machine)
+    before = GroupDiscoveryMachine()
+    assert "GroupDiscoveryMachine" in before._repr_html_()
+    assert before._repr_mimebundle_()["text/html"]
+
+
+def test_notebook_progress_updates_one_display(monkeypatch) -> None:
+    display = pytest.importorskip("IPython.display")
+    told = []
+
+    class Handle:
+        def update(self, page) -> None:
+            told.append(("again", page.data))
+
+    def show(page, display_id: bool) -> Handle:
+        told.append(("first", page.data))
+        return Handle()
+
+    monkeypatch.setattr(display, "display", show)
+    X, y = grouped()
+    machine = GroupDiscoveryMachine(5, scheduler="synchronous").fit(X, y, callback=FitProgress())
+    assert [kind for kind, _ in told] == ["first"] + ["again"] * (len(machine.history_) - 1)
+    assert f"cut {machine.n_cuts_}" in told[-1][1]

@@ -1,0 +1,84 @@
+"""Ctrl-C and SIGTERM at random moments end a command soon and quietly, and the same command then finishes."""
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+from helpers.clusters import gdm, same_model
+from helpers.store_helpers import chunks_below, some_labels, some_matrix, write_svmlight
+
+#: Seconds in which a signalled command ends, however busy the machine: it takes no more than four of them by itself.
+SOON = 15.0
+#: Signals for each command and scheduler; ``make chaos`` has more.
+N_SIGNALS = int(os.environ.get("GDM_CHAOS_SIGNALS", 2))
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """The arguments of each command for a scheduler and an output, and the check of that output."""
+    folder = tmp_path_factory.mktemp("signals")
+    source = write_svmlight(folder / "x.svm", some_matrix(300, 100), some_labels(300))
+    whole = {"ingest": folder / "store", "fit": folder / "run"}
+
+    def ingest(scheduler, store):
+        return ["ingest", source, store, "--block-size", "15kB", "--run-size", "25kB", "--scheduler", scheduler]
+
+    def fit(scheduler, run):
+        resume = ["--resume"] if run.exists() else []
+        return ["fit", whole["ingest"], "--run", run, "-k", 8, "--scheduler", scheduler, *resume]
+
+    def same_store(one, other):
+        assert chunks_below(one) == chunks_below(other)
+
+    found = {"ingest": (ingest, same_store), "fit": (fit, same_model)}
+    for name, (arguments, _) in found.items():
+        assert gdm(*arguments("synchronous", whole[name]), log=folder / name).wait() == 0
+    return {name: (arguments, check, whole[name]) for name, (arguments, check) in found.items()}
+
+
+def run_for(seconds, number, arguments, log):
+    """Run a command that a signal meets after so long; returns whether it had ended by itself, and its output."""
+    command = gdm(*arguments, log=log)
+    with suppress(Exception):
+        command.process.wait(seconds)
+    if number == signal.SIGINT:
+        with suppress(ProcessLookupError):
+            os.killpg(command.pid, number)  # as a terminal does
+    elif command.process.poll() is None:
+        command.signal(number)
+    signalled = time.monotonic()
+    code = command.wait()
+    assert time.monotonic() - signalled < SOON, command.text
+    assert code in (0, 128 + number), command.text
+    for word in ("Traceback", "ignored", "leaked"):
+        assert word not in command.text, command.text
+    return code == 0
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+@pytest.mark.parametrize("name", ["ingest", "fit"])
+def test_signals_at_random_moments(commands, tmp_path, name, scheduler):
+    arguments, check, whole = commands[name]
+    chance = random.Random(f"{name} {scheduler}")
+    began = time.monotonic()
+    assert gdm(*arguments(scheduler, tmp_path / "whole"), log=tmp_path / "log").wait() == 0
+    usual = time.monotonic() - began
+    out = tmp_path / "out"
+    for attempt in range(N_SIGNALS):
+        number = chance.choice([signal.SIGINT, signal.SIGTERM])
+        log = tmp_path / f"{attempt}.log"
+        ended = run_for(chance.uniform(0.1, 1) * usual, number, arguments(scheduler, out), log)
+        if ended or is_done(out):  # the signal may have met the command on its way out
+            break
+    else:
+        last = gdm(*arguments(scheduler, out), log=tmp_path / "last.log")
+        assert last.wait() == 0, last.text
+    check(out, whole)
+
+
+def is_done(out):
+    """Whether a store is in its place, which happens in one step and last, or a run has its model."""
+    return (out / "zarr.json").exists() or (out / "model.json").exists()

@@ -1,0 +1,67 @@
+"""Files that other tools read are what these tools expect: citation, workflow, issue forms, hooks."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SCHEMAS = {
+    "CITATION.cff": "citation-file-format",
+    ".github/workflows/test.yml": "github-workflows",
+    ".github/ISSUE_TEMPLATE/bug.yml": "github-issue-forms",
+    ".github/ISSUE_TEMPLATE/feature.yml": "github-issue-forms",
+    ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
+}
+
+
+def load(name: str) -> dict:
+    return yaml.load((ROOT / name).read_text(), yaml.BaseLoader)  # all scalars stay text: "on" is no boolean
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_file_fits_its_schema(name) -> None:
+    found = find_spec("check_jsonschema")
+    assert found is not None
+    folder = Path(found.submodule_search_locations[0]) / "builtin_schemas/vendor"
+    schema = json.loads((folder / f"{SCHEMAS[name]}.json").read_text())
+    document = yaml.safe_load((ROOT / name).read_text())
+    if True in document:  # YAML 1.1 reads the key "on" so
+        document["on"] = document.pop(True)
+    jsonschema.validators.validator_for(schema)(schema).validate(document)
+
+
+def test_citation_is_of_this_package() -> None:
+    citation = load("CITATION.cff")
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert citation["keywords"] == PROJECT["keywords"]
+    assert [author["family-names"] for author in citation["preferred-citation"]["authors"]] == [
+        "Zhai", "Tan", "Tsang", "Ong"
+    ]  # fmt: skip
+
+
+def test_changelog_has_this_version() -> None:
+    assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_workflow_tests_every_supported_python() -> None:
+    job = load(".github/workflows/test.yml")["jobs"]["test"]
+    assert PROJECT["requires-python"] == f">={job['strategy']['matrix']['python'][0]}"
+    assert job["steps"][-1]["run"] == "make test"
+
+
+def test_hooks_are_the_linters_of_the_makefile() -> None:
+    """What a commit is checked for is what `make lint` checks."""
+    (local,) = load(".pre-commit-config.yaml")["repos"]
+    hooks = {hook["entry"].split()[0] for hook in local["hooks"]}
+    recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+    linters = {line.split("/")[1].split()[0] for line in recipe.splitlines() if line.startswith("\t")}
+    assert local["repo"] == "local"
+    assert hooks == linters

@@ -1,0 +1,110 @@
+"""Chaos: many faults, drawn by a seed, strike a few fits on real processes, and every result is the same to the bit.
+
+``GDM_CHAOS_FITS`` sets the number of fits (``make chaos`` runs many), ``GDM_CHAOS_SEED`` the seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from helpers.clusters import Cluster, Started, gdm, same_model
+
+SETTINGS = {"tau": 0.4, "cut_size": 2, "max_cuts": 9, "tol": 0.0}
+OPTIONS = ["--tau", "0.4", "--cut-size", "2", "--max-cuts", "9", "--tol", "0"]
+N_FITS = int(os.environ.get("GDM_CHAOS_FITS", 3))
+SEED = int(os.environ.get("GDM_CHAOS_SEED", 0))
+FAULTS_PER_FIT = 14
+AT_ONCE = 3
+N_WORKERS = 3
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path / "cluster", n_workers=N_WORKERS)
+    yield cluster
+    cluster.end()
+
+
+class Chaos(threading.Thread):
+    """Lets one fault after the other strike, the next one when an earlier one has, and replaces workers that died."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random, n_faults: int) -> None:
+        super().__init__(daemon=True)
+        self._cluster, self._rng = cluster, rng
+        self._left = n_faults
+        self.over = threading.Event()
+
+    def __enter__(self) -> Chaos:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self.over.wait(0.02):
+            self._cluster.replace_dead()
+            for pid in self._cluster.stopped():
+                self._wake(pid)
+            if self._left and len(self._cluster.pending()) < AT_ONCE:
+                phase = self._rng.choice(["read", "scores", "scores", "top", "top", "rows", "groups"])
+                kind = self._rng.choice(["kill", "kill", "hang", "error" if phase == "read" else "slow"])
+                if phase == "groups" and self._left > AT_ONCE:
+                    phase = "top"  # groups come last: it would only wait
+                self._cluster.fault(phase, kind)
+                self._left -= 1
+
+    def _wake(self, pid: int) -> None:
+        """A worker that hangs is left to itself for a while, and then goes on."""
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_STOPPED and self._rng.random() < 0.01:
+                process.send_signal(signal.SIGCONT)
+
+
+def wait_or_kill(fit: Started, chaos: Chaos, cuts: int, rng: random.Random) -> bool:
+    """Wait for the end of a fit, or kill its driver after so many cuts; True if it has ended by itself."""
+    while fit.process.poll() is None:
+        if fit.text.count("cut ") >= cuts and rng.random() < 0.2:
+            fit.end()
+            return False
+        chaos.over.wait(0.05)
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 300 * N_FITS)
+def test_chaos(store, expected, cluster, tmp_path: Path) -> None:
+    struck: Counter[str] = Counter()
+    for number in range(N_FITS):
+        rng = random.Random(1000 * SEED + number)
+        run = tmp_path / f"run-{number}"
+        arguments = ["fit", store.url, "--run", run, "--resume", "--scheduler", cluster.address, *OPTIONS]
+        env = {"DASK_GDM_DASK__SILENCE": "1", "DASK_GDM_DASK__WAIT_FOR_WORKERS": "60"}
+        with Chaos(cluster, rng, FAULTS_PER_FIT) as chaos:
+            for attempt, cuts in enumerate([3, 6, 10**6]):
+                fit = gdm(*arguments, log=tmp_path / f"fit-{number}-{attempt}.log", env=env)
+                if wait_or_kill(fit, chaos, cuts, rng):
+                    assert fit.process.returncode == 0, fit.text
+                    break
+                struck["driver killed"] += 1
+        same_model(run, expected)
+        for pid in cluster.stopped():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        for name in cluster.struck():
+            struck[".".join(name.removeprefix("struck-").split(".")[:2])] += 1
+        for path in cluster.faults.iterdir():
+            path.unlink(missing_ok=True)  # a worker that went on may have come to it
+    print(f"{struck.total()} faults: {dict(struck)}")
+    assert struck.total() >= 30 or N_FITS < 3

@@ -1,0 +1,205 @@
+"""What clusters do to jobs, done to real Dask processes: the same answer to the bit, or a clear error, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import pytest
+from helpers.clusters import FOREVER, TINY, Cluster, same_model, until
+
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, open_store
+from gdm_dask.errors import DamagedStore, EngineError
+from gdm_dask.pipeline.run_directory import RunDirectory
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("read_for_each_cut")]
+
+SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
+
+
+@pytest.fixture
+def fresh(tmp_path) -> Iterator[Cluster]:
+    """A scheduler of its own, without workers."""
+    cluster = Cluster(tmp_path / "cluster")
+    yield cluster
+    cluster.end()
+
+
+def fit(store: FeatureStore, scheduler: object, run: Path, **options) -> GroupDiscoveryMachine:
+    return RunDirectory(run).fit(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler), store, **options)
+
+
+@pytest.fixture(autouse=True)
+def short_times() -> Iterator[None]:
+    with dask.config.set({"gdm_dask.silence": 3.0, "gdm_dask.wait-for-workers": 20.0}):
+        yield
+
+
+@pytest.mark.parametrize("phase", ["read", "scores", "top", "rows", "groups"])
+def test_a_worker_is_killed_in_each_phase(store, expected, tmp_path: Path, cluster, monkeypatch, phase: str) -> None:
+    monkeypatch.setattr("gdm_dask.cutting_plane.working_set.ROWS_SHARE", 0.01)  # other rows have to be fetched
+    cluster.fault(phase, "kill")
+    fit(store, cluster.address, tmp_path / "run")
+    assert len(cluster.struck()) == 1
+    same_model(tmp_path / "run", expected)
+
+
+def test_half_of_the_workers_are_killed(store, expected, tmp_path: Path, cluster) -> None:
+    cluster.add_worker()
+    cluster.add_worker()
+    cluster.fault("scores", "kill", times=2)
+    fit(store, cluster.address, tmp_path / "run")
+    assert len(cluster.struck()) == 2
+    same_model(tmp_path / "run", expected)
+
+
+def test_a_worker_hangs_and_comes_back(store, expected, tmp_path: Path, cluster) -> None:
+    cluster.fault("top", "hang")
+
+    def wake(iteration) -> None:
+        if iteration.number == 2:
+            for pid in cluster.stopped():
+                os.kill(pid, signal.SIGCONT)
+
+    fit(store, cluster.address, tmp_path / "run", callback=wake)
+    assert len(cluster.stopped()) == 1
+    same_model(tmp_path / "run", expected)
+
+
+def test_a_task_hangs_on_a_worker_that_lives(store, expected, tmp_path: Path, cluster) -> None:
+    cluster.fault("scores", "stuck")
+    with dask.config.set({"gdm_dask.stall": 2.0}):
+        fit(store, cluster.address, tmp_path / "run")
+    assert len(cluster.struck()) == 1
+    same_model(tmp_path / "run", expected)
+
+
+def test_tasks_that_always_hang_are_given_up(store, tmp_path: Path, cluster) -> None:
+    cluster.fault("scores", "stuck", times=FOREVER)
+    with (
+        dask.config.set({"gdm_dask.stall": 1.0}),
+        pytest.raises(EngineError, match=r"lost 2 times in a row \(no task has ended for 1 s\).*--resume"),
+    ):
+        fit(store, cluster.address, tmp_path / "run")
+
+
+def test_a_worker_out_of_memory_is_restarted_by_its_nanny(store, expected, tmp_path: Path, fresh) -> None:
+    worker = fresh.add_worker(nanny=True, memory_limit="900MB")
+    fresh.fault("scores", "memory")
+    fit(store, fresh.address, tmp_path / "run")
+    assert "exceeded 95% memory budget" in worker.text
+    same_model(tmp_path / "run", expected)
+
+
+def test_a_block_that_fails_to_read_once(store, expected, tmp_path: Path, cluster) -> None:
+    cluster.fault("read", "error", times=2)
+    fit(store, cluster.address, tmp_path / "run")
+    assert len(cluster.struck()) == 2
+    same_model(tmp_path / "run", expected)
+
+
+def test_a_block_that_always_fails_to_read_is_named(store, tmp_path: Path, cluster) -> None:
+    cluster.fault("read", "error", times=FOREVER)
+    with pytest.raises(EngineError, match=r"data\.zarr: block \d+ cannot be read: .*made by the test.*--resume"):
+        fit(store, cluster.address, tmp_path / "run")
+
+
+def test_a_damaged_block_is_named(store, tmp_path: Path, cluster) -> None:
+    shutil.copytree(store.url, tmp_path / "broken.zarr")
+    chunk = next((tmp_path / "broken.zarr" / "blocks" / "00003" / "indices").glob("c/*"))
+    chunk.write_bytes(chunk.read_bytes()[:-7])
+    with pytest.raises(DamagedStore, match="blocks/00003"):
+        fit(open_store(tmp_path / "broken.zarr"), cluster.address, tmp_path / "run")
+
+
+def test_a_cluster_without_workers(store, tmp_path: Path, fresh) -> None:
+    with (
+        dask.config.set({"gdm_dask.wait-for-workers": 1.0}),
+        pytest.raises(EngineError, match=r"no workers .*after 1 s\. Start some with 'dask worker tcp://"),
+    ):
+        fit(store, fresh.address, tmp_path / "run")
+
+
+def test_the_last_worker_dies_and_another_one_comes(store, expected, tmp_path: Path, fresh) -> None:
+    fresh.add_worker()
+    fresh.fault("groups", "kill")
+
+    def replace() -> None:
+        until(fresh.struck, "the worker dies")
+        fresh.start_worker()
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    fit(store, fresh.address, tmp_path / "run")
+    thread.join()
+    same_model(tmp_path / "run", expected)
+
+
+def test_the_only_large_worker_dies_and_another_one_comes(store, expected, tmp_path: Path, fresh, caplog) -> None:
+    """The tasks may run on the large worker alone, and have to be sent again."""
+    fresh.add_worker(**TINY)
+    fresh.add_worker(memory_limit="4GB")
+    fresh.fault("scores", "kill")
+
+    def replace() -> None:
+        until(fresh.struck, "the worker dies")
+        fresh.start_worker(memory_limit="4GB")
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    fit(store, fresh.address, tmp_path / "run")
+    thread.join()
+    assert "has too little memory" in caplog.text
+    same_model(tmp_path / "run", expected)
+
+
+def test_the_only_worker_hangs_and_comes_back(store, expected, tmp_path: Path, fresh, caplog) -> None:
+    fresh.add_worker()
+    fresh.fault("top", "hang")
+
+    def wake() -> None:
+        until(lambda: "workers are silent" in caplog.text, "the tasks are sent again")
+        (pid,) = fresh.stopped()
+        os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=wake)
+    thread.start()
+    fit(store, fresh.address, tmp_path / "run")
+    thread.join()
+    same_model(tmp_path / "run", expected)
+
+
+def test_the_scheduler_is_killed_and_the_fit_goes_on_with_a_new_one(store, expected, tmp_path: Path, fresh) -> None:
+    fresh.add_worker()
+
+    def kill_it(iteration) -> None:
+        if iteration.number == 2:
+            fresh.scheduler.end()
+
+    with (
+        dask.config.set({"gdm_dask.wait-for-workers": 3.0}),
+        pytest.raises(EngineError, match=r"connection to the scheduler at tcp://.* is lost.*--resume"),
+    ):
+        fit(store, fresh.address, tmp_path / "run", callback=kill_it)
+    fresh.restart_scheduler()
+    fresh.add_worker()
+    fit(store, fresh.address, tmp_path / "run", resume=True)
+    same_model(tmp_path / "run", expected)
+
+
+def test_the_scheduler_comes_back_in_time(store, expected, tmp_path: Path, fresh) -> None:
+    fresh.add_worker()
+
+    def replace_it(iteration) -> None:
+        if iteration.number == 2:
+            fresh.restart_scheduler()
+            fresh.start_worker()
+
+    with dask.config.set({"gdm_dask.wait-for-workers": 60.0}):
+        fit(store, fresh.address, tmp_path / "run", callback=replace_it)
+    same_model(tmp_path / "run", expected)

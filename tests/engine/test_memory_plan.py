@@ -1,0 +1,208 @@
+"""The memory plan: refused with numbers where it cannot be kept, and kept where it is given."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import scipy.sparse as sp
+from helpers.clusters import Started, small_data
+from helpers.large_stores import large_store
+
+from gdm_dask import GroupDiscoveryMachine, ingest
+from gdm_dask.engine.plan import BYTES_PER_TASK, WORKER_PART, FitPlan, Work, Worker, share_out
+from gdm_dask.errors import MemoryLimitTooLow
+
+MIB = 1 << 20
+
+
+def work(n_blocks: int = 10, size: int = 64 * MIB, **options) -> Work:
+    facts = {"n_samples": 10_000, "n_supports": 100, "n_passes": 21} | options
+    return Work([size] * n_blocks, [100_000] * n_blocks, **facts)
+
+
+def threads(n_threads: int = 2) -> list[Worker]:
+    return [Worker("this process", n_threads)]
+
+
+def test_a_store_that_fits_is_read_once() -> None:
+    line = FitPlan(work(), 4 << 30, True).describe(threads())
+    assert "10 blocks, 671 MB decoded" in line
+    assert "all of it stays in memory after the first pass, about 21 passes read 671 MB" in line
+
+
+def test_a_store_that_does_not_fit_is_read_again() -> None:
+    job = work(100)
+    plan = FitPlan(job, 4 << 30, True)
+    room = plan.room(threads())
+    assert 0 < room < 6400 * MIB
+    assert f"{room / (6400 * MIB):.0%} of it stays in memory" in plan.describe(threads())
+
+
+@pytest.mark.parametrize(("n_threads", "n_processes"), [(1, 0), (4, 0), (1, 1), (1, 4), (4, 2)])
+def test_planned_memory_is_within_the_limit(n_threads: int, n_processes: int) -> None:
+    job = work(1000)
+    workers = [Worker(str(number), n_threads) for number in range(n_processes)] or threads(n_threads)
+    n_planned = 0
+    for limit in range(1 << 30, 8 << 30, 100 * MIB):
+        plan = FitPlan(job, limit, n_processes == 0)
+        try:
+            room = plan.room(workers)
+        except MemoryLimitTooLow:
+            continue
+        n_planned += 1
+        assert job.driver_bytes + len(workers) * n_threads * job.task_bytes + room <= limit
+    assert n_planned > 10
+
+
+@pytest.mark.parametrize(
+    ("n_blocks", "n_threads", "n_tasks"), [(3, 2, 3), (10, 2, 8), (40, 2, 10), (100, 2, 25), (100, 20, 80)]
+)
+def test_tasks_are_few_balanced_and_not_too_large(n_blocks: int, n_threads: int, n_tasks: int) -> None:
+    parts = share_out([64 * MIB] * n_blocks, n_threads)
+    assert len(parts) == n_tasks
+    assert [number for numbers in parts for number in numbers] == list(range(n_blocks))
+    sizes = [len(numbers) * 64 * MIB for numbers in parts]
+    assert max(sizes) <= BYTES_PER_TASK
+    assert max(sizes) - min(sizes) <= 64 * MIB
+
+
+def test_the_smallest_worker_is_left_out() -> None:
+    plan = FitPlan(work(100), None, False)
+    workers = [Worker("large", 1, 8 << 30), Worker("small", 1, 1 << 30), Worker("tiny", 1, 100 * MIB)]
+    assert [worker.name for worker in workers if plan.fits(worker)] == ["large", "small"]
+    assert plan.room(workers) == 0
+
+
+def test_stateless_workers_hold_nothing() -> None:
+    plan = FitPlan(work(), 4 << 30, False)
+    assert plan.room([Worker("process 0", 1)]) == 0
+    line = plan.describe([Worker("process 0", 1)])
+    assert "limit 4.29 GB, each pass reads all of it, about 21 passes read 14.1 GB" in line
+
+
+def test_many_samples_with_rare_features_fit_after_a_look_at_the_rows(tmp_path: Path) -> None:
+    """The guess gives each of the supports a quarter of a vector over all samples."""
+    rng, n_samples, limit = np.random.default_rng(0), 200_000, 800_000_000
+    X = sp.random_array((n_samples, 400), density=2e-3, format="csr", rng=rng)
+    store = ingest(X, tmp_path / "rare.zarr", np.arange(n_samples) % 2)
+    sizes = [entry.nbytes for entry in store.manifest.blocks]
+    guessed = Work(sizes, [400] * len(sizes), n_samples, 300, 21)
+    with pytest.raises(MemoryLimitTooLow):
+        FitPlan(guessed, limit, True).room(threads())
+    FitPlan(replace(guessed, support_bytes=store.largest_rows(300)), limit, True).room(threads())
+    machine = GroupDiscoveryMachine(100, memory_limit=limit, groups=False, scheduler="threads").fit(store)
+    assert len(machine.support_features_) == 100
+
+
+@pytest.mark.parametrize("values", [1.0, 0.1])
+def test_the_largest_rows_are_those_with_most_nonzeros(tmp_path: Path, values: float) -> None:
+    X = (np.random.default_rng(0).random((40, 30)) < np.linspace(0.01, 0.6, 30)) * values
+    X[:2, 0] = values, 0.0
+    store = ingest(sp.csr_array(X), tmp_path / "x.zarr", np.arange(40) % 2, block_bytes=200)
+    assert store.n_blocks > 1
+    most = np.sort(np.count_nonzero(X, axis=0))[-7:].sum()
+    assert store.largest_rows(7) == most * (4 if values == 1.0 else 12)
+    assert store.largest_rows(1000) == np.count_nonzero(X) * (4 if values == 1.0 else 12)
+    assert ingest(X, tmp_path / "dense.zarr", np.arange(40) % 2).largest_rows(7) == 7 * 40 * 8
+
+
+def test_an_impossible_plan_is_refused_with_numbers_and_remedy() -> None:
+    with pytest.raises(
+        MemoryLimitTooLow,
+        match=r"limit of 200 MB is too low: \d+ MB are needed for 2 tasks at once \(the largest block takes 67\.1 MB.*"
+        "Raise --memory-limit, use fewer workers or the threads scheduler, or ingest with a smaller --block-size",
+    ):
+        FitPlan(work(), 200_000_000, True).room(threads())
+
+
+def test_a_workers_own_limit_is_kept_with_room_to_spare() -> None:
+    plan = FitPlan(work(100), None, False)
+    needed = plan.needed(Worker("a", 2))
+    assert 2 * work(100).task_bytes < needed
+    enough = int(needed / WORKER_PART)
+    assert plan.fits(Worker("a", 2, enough + 2))
+    assert not plan.fits(Worker("a", 2, enough - 2))
+    with pytest.raises(MemoryLimitTooLow, match="a worker's memory limit of 210 MB"):
+        plan.room([Worker("a", 2, 200 * MIB)])
+
+
+def test_a_fit_is_refused_before_its_first_task(tmp_path: Path) -> None:
+    X, y = small_data()
+    store = ingest(X, tmp_path / "data.zarr", y)
+    began = time.monotonic()
+    with pytest.raises(MemoryLimitTooLow, match="a memory limit of 100 MB is too low"):
+        GroupDiscoveryMachine(memory_limit="100MB").fit(store)
+    assert time.monotonic() - began < 1.0
+
+
+FIT = """
+import sys
+from gdm_dask import GroupDiscoveryMachine, open_store
+machine = GroupDiscoveryMachine(
+    4, cut_size=4, max_cuts=1, C=10.0, scheduler=sys.argv[2], n_workers=2, memory_limit=int(sys.argv[3])
+).fit(open_store(sys.argv[1]))
+print("read", machine.counts_["bytes_read"], machine.counts_["passes"], flush=True)
+"""
+
+
+class Watch(threading.Thread):
+    """The most memory that a process and all that it started took together (proportional set size)."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._process = psutil.Process(pid)
+        self.peak = 0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.01):
+            self.peak = max(self.peak, self._now())
+
+    def _now(self) -> int:
+        total = 0
+        try:
+            for process in (self._process, *self._process.children(recursive=True)):
+                for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+                    if line.startswith("Pss:"):
+                        total += 1024 * int(line.split()[1])
+        except (psutil.Error, OSError):
+            return 0
+        return total
+
+    def end(self) -> int:
+        self._over.set()
+        self.join()
+        return self.peak
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> None:
+    """Kernels are compiled at their first use, which takes memory of its own; the limit is about the work."""
+    folder = tmp_path_factory.mktemp("compiled")
+    small = large_store(folder / "small.zarr", n_blocks=2, block_bytes=8 * MIB)
+    fit = Started([sys.executable, "-c", FIT, small.url, "threads", "2000000000"], folder / "log")
+    assert fit.wait() == 0, fit.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheduler", "limit"), [("threads", 400_000_000), ("processes", 640_000_000)])
+@pytest.mark.usefixtures("compiled")
+def test_all_processes_stay_below_the_limit(tmp_path: Path, scheduler: str, limit: int) -> None:
+    large = large_store(tmp_path / "large.zarr", n_blocks=5 * limit // (8 * MIB) + 2, block_bytes=8 * MIB)
+    assert large.nbytes > 5 * limit
+    fit = Started([sys.executable, "-c", FIT, large.url, scheduler, str(limit)], tmp_path / "log", fresh=True)
+    watch = Watch(fit.pid)
+    watch.start()
+    code = fit.wait()
+    peak = watch.end()
+    assert code == 0, fit.text
+    n_read, n_passes = (int(word) for word in fit.text.split("read ")[-1].split())
+    assert (n_passes - 1) * large.nbytes < n_read <= n_passes * large.nbytes  # hardly any of it is kept
+    assert 200_000_000 < peak < limit

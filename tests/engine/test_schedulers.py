@@ -1,0 +1,109 @@
+"""The same machine, to the bit, from every scheduler, number of workers, size of blocks and kind of storage."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from distributed import Client
+from helpers.instances import informative
+from sklearn.base import clone
+
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, stability_selection
+from gdm_dask.engine.plan import TASKS_PER_THREAD
+from gdm_dask.store.memory import MemoryStore
+
+SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
+
+
+def make_data() -> tuple[sp.csr_array, np.ndarray]:
+    X, y = informative(150, 200, 11, "counts")
+    X[40:80] = X[:40] + (np.random.default_rng(0).random((40, 200)) < 0.05)  # groups
+    return sp.csr_array(X.T), y
+
+
+X, Y = make_data()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> FeatureStore:
+    """Many small blocks."""
+    store = ingest(X, tmp_path_factory.mktemp("data") / "data.zarr", Y, block_bytes=4000)
+    assert store.n_blocks > 12
+    return store
+
+
+@pytest.fixture(scope="module")
+def expected() -> GroupDiscoveryMachine:
+    machine = GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous").fit(X, Y)
+    assert machine.n_cuts_ > 2
+    assert max(len(group) for group in machine.groups_.values()) > 1
+    return machine
+
+
+def assert_same(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
+    for name in ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert (one.gap_, one.redundancy_rate_) == (other.gap_, other.redundancy_rate_)
+    pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)
+    assert [iteration.cut for iteration in one.history_] == [iteration.cut for iteration in other.history_]
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+@pytest.mark.parametrize("form", ["store", "matrix"])
+def test_local_schedulers(store, expected, scheduler: str, form: str) -> None:
+    given = store if form == "store" else X
+    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(given, Y), expected)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 700, 5000, 10**6])
+def test_sizes_of_blocks_in_memory(expected, monkeypatch, block_bytes: int) -> None:
+    monkeypatch.setattr("gdm_dask.inputs.MemoryStore", partial(MemoryStore, block_bytes=block_bytes))
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(X, Y), expected)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 30_000, 10**6])
+def test_sizes_of_blocks_in_a_store(expected, tmp_path: Path, block_bytes: int) -> None:
+    given = ingest(X, tmp_path / "data.zarr", Y, block_bytes=block_bytes)
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(given), expected)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_dense_storage(tmp_path: Path, scheduler: str) -> None:
+    dense = X.toarray()
+    given = ingest(dense, tmp_path / "data.zarr", Y, block_bytes=4000)
+    assert not given.is_sparse
+    one = GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(given)
+    assert_same(one, GroupDiscoveryMachine(**SETTINGS).fit(dense, Y))
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 4])
+def test_a_real_cluster_that_grows(store, expected, lasting, n_workers: int) -> None:
+    lasting.refresh(n_workers)
+    machine = GroupDiscoveryMachine(**SETTINGS, scheduler=lasting.address).fit(store)
+    assert_same(machine, expected)
+    assert machine.counts_["tasks"] == machine.counts_["passes"] * min(TASKS_PER_THREAD * n_workers, store.n_blocks)
+
+
+def test_a_matrix_on_a_real_cluster(expected, cluster) -> None:
+    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=cluster.address).fit(X, Y), expected)
+
+
+def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expected, cluster) -> None:
+    with Client(cluster.address, set_as_default=False) as client:
+        machine = GroupDiscoveryMachine(**SETTINGS, scheduler=client).set_output(transform="pandas")
+        again = clone(machine)
+        assert again.scheduler is client
+        assert again._sklearn_output_config == {"transform": "pandas"}
+        machine.fit(store)
+        assert_same(again.fit(store), expected)
+        assert stability_selection(machine, store, n_repeats=2).n_repeats == 2
+        pickled = pickle.loads(pickle.dumps(machine))
+    assert pickled.scheduler == cluster.address
+    assert_same(pickled, expected)
+    assert_same(pickled.fit(store), expected)

@@ -1,0 +1,1 @@
+"""What the tests share: instances, references, real processes, faults."""

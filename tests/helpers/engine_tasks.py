@@ -1,0 +1,47 @@
+"""Tasks for the tests of engines. A process that gets one imports this file, and nothing that takes long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gdm_dask.features.block import Block
+
+
+def count_running(item: int, folder: Path) -> int:
+    """How many of these tasks run at the same time."""
+    mine = folder / str(item)
+    mine.touch()
+    time.sleep(0.1)
+    running = len(list(folder.iterdir()))
+    mine.unlink()
+    return running
+
+
+def square(item: int, array: np.ndarray, block: Block | None = None) -> float:
+    return item * float(array.sum()) + (0.0 if block is None else float(block.means.sum()))
+
+
+def fail_at_two(item: int) -> int:
+    if item == 2:
+        raise FileNotFoundError(2, "No such file", "part-2")
+    return item
+
+
+def die_once(item: int, marker: Path) -> int:
+    try:
+        marker.rename(marker.with_name(f"died-{item}"))
+    except FileNotFoundError:
+        return item
+    os.kill(os.getpid(), signal.SIGKILL)
+    return -1
+
+
+def die(item: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

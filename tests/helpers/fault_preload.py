@@ -1,0 +1,72 @@
+"""Loaded into Dask workers by the tests: carries out the faults that lie in a folder, each by one worker, once.
+
+A fault is a file ``PHASE.KIND.NUMBER``. Whoever reaches the phase first renames it, and
+
+- ``kill``: is killed;  ``hang``: is stopped;  ``memory``: takes more memory than it has;
+- ``error``: fails to read, once;  ``slow``, ``lag``: takes a second longer, or a fifth of one;  ``stuck``: a minute.
+
+With ``always`` for a number the file stays, and every worker is struck.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def strike(phase: str) -> None:
+    folder = Path(os.environ["GDM_TEST_FAULTS"])
+    for path in sorted(folder.glob(f"{phase}.*")):
+        kind, number = path.name.split(".")[1:3]
+        claimed = folder / f"struck-{path.name}.{os.getpid()}.{time.time_ns()}"
+        if kind == "stuck" and number == "always":
+            claimed.write_text(str(os.getpid()))
+        elif number != "always":
+            try:
+                path.rename(claimed)
+            except FileNotFoundError:
+                continue
+            claimed.write_text(str(os.getpid()))
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif kind == "hang":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "memory":
+            hoard = [bytearray(b"x") * (50 << 20)]
+            while True:
+                hoard.append(bytearray(b"x") * (50 << 20))
+                time.sleep(0.02)
+        elif kind == "error":
+            raise OSError(5, "Input/output error (made by the test)")
+        elif kind in ("slow", "lag", "stuck"):
+            time.sleep({"slow": 1.0, "lag": 0.2, "stuck": 60.0}[kind])
+        return
+
+
+def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        strike(phase)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def dask_setup(worker: Any) -> None:
+    from gdm_dask.cutting_plane import fit
+    from gdm_dask.engine.data import StoreReader
+    from gdm_dask.features import groups, ranking
+    from gdm_dask.store.feature_store import FeatureStore
+
+    fit.CUTS_PER_READ = 1
+    for phase, module, name in (
+        ("scores", ranking, "scores"),
+        ("top", ranking, "top_of_block"),
+        ("groups", groups, "find_pairs"),
+    ):
+        setattr(module, name, struck_by(phase, getattr(module, name)))
+    FeatureStore.load_block = struck_by("read", FeatureStore.load_block)
+    StoreReader.rows = struck_by("rows", StoreReader.rows)

@@ -1,0 +1,89 @@
+"""Data of many kinds for the tests, and ways to hand it to the library. Features are rows, (m, n)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from gdm_dask.engine import open_engine
+from gdm_dask.engine.data import Data
+from gdm_dask.features.block import Block, stack
+from gdm_dask.store.memory import MemoryStore
+
+#: What each kind is good for: ties and types of values, correlated groups, cancellation.
+KINDS = ["noise", "groups", "binary", "counts", "signs", "float32", "far from zero", "duplicates", "with constants"]
+
+kinds, seeds = st.sampled_from(KINDS), st.integers(0, 9999)
+
+
+def many(examples: int) -> settings:
+    """Hypothesis settings: that many cases, the same ones in every run."""
+    return settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+
+
+def make(kind: str, m: int, n: int, seed: int) -> np.ndarray:
+    """Raw feature rows of some kind, float64."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, n))
+    if kind == "groups":
+        X = X[rng.integers(0, max(1, m // 3), m)] * rng.choice([-2.0, 0.5, 1.0], (m, 1)) + 0.4 * X
+    elif kind == "binary":
+        X = (rng.random((m, n)) < rng.uniform(0.05, 0.9, (m, 1))).astype(np.float64)
+    elif kind == "counts":
+        X = rng.poisson(rng.uniform(0.1, 3.0, (m, 1)), (m, n)).astype(np.float64)
+    elif kind == "signs":
+        X = rng.choice([-1.5, 0.0, 0.0, 2.0], (m, n))
+    elif kind == "float32":
+        X = (X * (rng.random((m, n)) < 0.5)).astype(np.float32).astype(np.float64)
+    elif kind == "far from zero":
+        X += 1e6
+    elif kind == "duplicates":
+        X = X[rng.integers(0, max(1, m // 2), m)]
+    elif kind == "with constants":
+        X[rng.random(m) < 0.5] = 0.1
+        X[rng.random(m) < 0.3] = 0.0
+    return X
+
+
+def labels(n: int, seed: int) -> np.ndarray:
+    """Labels -1 and +1, both of them there, in random order and number."""
+    rng = np.random.default_rng(seed + 1)
+    return rng.permutation(np.where(np.arange(n) < rng.integers(1, n), 1.0, -1.0))
+
+
+def informative(m: int, n: int, seed: int, kind: str = "groups") -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and labels that some of them tell."""
+    X = make(kind, m, n, seed)
+    rng = np.random.default_rng(seed + 2)
+    margin = normal_rows(X[: max(1, m // 2)]).sum(axis=0) + 0.3 * rng.normal(size=n) / np.sqrt(n)
+    return X, np.where(margin > np.median(margin), 1.0, -1.0)
+
+
+def normal_rows(X: np.ndarray) -> np.ndarray:
+    centred = X - X.mean(axis=1, keepdims=True)
+    return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
+
+
+def memory(X: np.ndarray, sparse: bool = False, block_bytes: int = 1 << 20) -> MemoryStore:
+    """Blocks of some size of feature rows, in the narrowest type that holds them."""
+    return MemoryStore(sp.csc_array(X.T) if sparse else X.T, block_bytes)
+
+
+def blocks_of(store: MemoryStore) -> list[Block]:
+    return [*store.blocks(range(len(store.sizes)))]
+
+
+def whole(X: np.ndarray, sparse: bool = False) -> Block:
+    """All rows as one block."""
+    return stack(blocks_of(memory(X, sparse)))
+
+
+@contextmanager
+def data_of(store: MemoryStore) -> Iterator[Data]:
+    with open_engine("synchronous") as engine:
+        yield Data.in_memory(store, engine)

@@ -1,0 +1,101 @@
+"""The paper's algorithms taken literally: short, slow and dense. What the library is compared with.
+
+Features are the rows of X, (m, n). Two features correlate when ``|rho| >= 1 - tau`` (up to rounding).
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import cvxpy as cp
+import numpy as np
+
+#: |rho| that equals 1 - tau in exact arithmetic counts as reaching it.
+ROUNDING = 1e-9
+
+
+def normalise(X: np.ndarray) -> np.ndarray:
+    """Rows with mean 0 and norm 1; constant rows become 0."""
+    X = np.asarray(X, np.float64)
+    Z = np.zeros(X.shape)
+    for row, z in zip(X, Z, strict=True):
+        if np.ptp(row) > 0:
+            centred = row - row.mean()
+            centred -= centred.mean()
+            z[:] = centred / np.linalg.norm(centred)
+    return Z
+
+
+def correlations(X: np.ndarray) -> np.ndarray:
+    """Equation (1) for all pairs; 0 where a feature is constant."""
+    Z = normalise(X)
+    return Z @ Z.T
+
+
+def correlated(X: np.ndarray, tau: float) -> np.ndarray:
+    """Which pairs constraint (2) forbids; none with tau = 0. The diagonal does not count."""
+    close = np.abs(correlations(X)) >= 1 - tau - ROUNDING if tau > 0 else np.zeros((len(X), len(X)), bool)
+    np.fill_diagonal(close, False)
+    return close
+
+
+def ranking(c: np.ndarray) -> list[int]:
+    """Features from the largest |score| down, ties by number, without those that score 0."""
+    return sorted(np.flatnonzero(c).tolist(), key=lambda j: (-abs(c[j]), j))
+
+
+def uncovered(close: np.ndarray, supports: list[int]) -> list[int]:
+    """Features that no support covers: the supports themselves, and those that correlate with none of them."""
+    return [j for j in range(len(close)) if j in supports or not close[j, supports].any()]
+
+
+def greedy_cut(c: np.ndarray, close: np.ndarray, size: int, supports: list[int]) -> list[int]:
+    """Algorithm 2: walk down the ranking, take what correlates with nothing taken, stop at `size`."""
+    free = set(uncovered(close, supports))
+    cut: list[int] = []
+    for j in ranking(c):
+        if len(cut) < size and j in free and not close[j, cut].any():
+            cut.append(j)
+    return cut
+
+
+def feasible_cuts(close: np.ndarray, size: int, among: list[int]) -> list[tuple[int, ...]]:
+    """Delta: all sets of at most `size` features that do not correlate with each other."""
+    return [
+        cut for length in range(1, size + 1) for cut in combinations(among, length) if not close[np.ix_(cut, cut)].any()
+    ]
+
+
+def best_value(c: np.ndarray, close: np.ndarray, size: int, among: list[int]) -> float:
+    """The optimum of (6), by enumeration: the largest sum of squared scores of a cut."""
+    return max((float(np.sum(c[list(cut)] ** 2)) for cut in feasible_cuts(close, size, among)), default=0.0)
+
+
+def master_optimum(X: np.ndarray, y: np.ndarray, cuts: list, C: float) -> float:
+    """The optimum of (5) over `cuts`, by Clarabel."""
+    Z = normalise(X) * y
+    beta, top = cp.Variable(len(y), nonneg=True), cp.Variable()  # alpha = beta / sqrt(n), to be of the size of 1
+    constraints = [cp.sum(beta) == np.sqrt(len(y)), *(cp.norm(Z[list(cut)] @ beta) <= top for cut in cuts)]
+    problem = cp.Problem(cp.Minimize(0.5 * cp.square(top) + cp.sum_squares(beta) / (2 * C)), constraints)
+    problem.solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
+    return float(problem.value) / len(y)
+
+
+def optimum(X: np.ndarray, y: np.ndarray, close: np.ndarray, size: int, C: float, among: list[int]) -> float:
+    """The optimum of (4) over some features, by Clarabel with every cut there is (those that no other cut contains)."""
+    cuts = [set(cut) for cut in feasible_cuts(close, size, among)]
+    largest = [sorted(cut) for cut in cuts if not any(cut < other for other in cuts)]
+    return master_optimum(X, y, largest, C)
+
+
+def groups(X: np.ndarray, supports: list[int], tau: float) -> dict[int, list[int]]:
+    """Every support with all features that correlate with it, itself included."""
+    close = correlated(X, tau)
+    return {s: [j for j in range(len(X)) if j == s or close[s, j]] for s in supports}
+
+
+def redundancy_rate(X: np.ndarray) -> float:
+    """RED of section 4: the sum of |rho| over the pairs i > j, over m (m - 1)."""
+    rho, m = correlations(X), len(X)
+    total = sum(abs(rho[i, j]) for i in range(m) for j in range(i))
+    return total / (m * (m - 1)) if m > 1 else 0.0

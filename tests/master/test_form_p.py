@@ -1,0 +1,192 @@
+"""Form P with several outputs, weights of samples and intercepts, against Clarabel and against its own identities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.master_instances import (
+    KINDS,
+    TOL,
+    Instance,
+    add,
+    alpha_of,
+    assert_certified,
+    feed,
+    form_p_optimum,
+    kinds,
+    make,
+    n_cuts,
+    paper_optimum,
+    same_bits,
+    seeds,
+    widen,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from gdm_dask.master.problem import Master, MasterSolution
+
+outputs, weightings = st.sampled_from([1, 3]), st.sampled_from(["none", "some", "zeros"])
+
+
+@pytest.mark.parametrize("kind", ["sparse", "noise", "mixed"])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weights", ["none", "some", "zeros"])
+@pytest.mark.parametrize("C", [1.0, 50.0, 500.0])
+def test_agrees_with_clarabel(kind: str, n_outputs: int, intercept: bool, weights: str, C: float) -> None:
+    instance = widen(make(kind, n=80, d=30, n_cuts=6, C=C, seed=3), n_outputs, weights, intercept, seed=3)
+    master, order = feed(instance, tol=1e-10)
+    solution = master.solve()
+    assert_certified(instance, solution, order, tol=1e-10)
+    optimum = form_p_optimum(instance)
+    assert 0.25 / solution.upper <= optimum * (1 + 1e-9), "a lower bound on P"
+    assert 0.25 / solution.lower >= optimum * (1 - 1e-8), "an upper bound on P"
+    assert 0.25 / solution.lower == pytest.approx(optimum, rel=1e-7)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    kinds, st.integers(4, 300), st.integers(1, 40), n_cuts, st.floats(-2, 6), outputs, weightings, st.booleans(), seeds
+)
+def test_certificate_holds(
+    kind: str, n: int, d: int, n_cuts: int, log_C: float, n_outputs: int, weights: str, intercept: bool, seed: int
+) -> None:
+    instance = widen(make(kind, n, d, n_cuts, 10.0**log_C, seed), n_outputs, weights, intercept, seed)
+    master, order = feed(instance)
+    assert_certified(instance, master.solve(), order)
+
+
+@pytest.mark.parametrize("C", [1.0, 50.0, 500.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_theta_is_a_quarter_of_the_inverse_of_p(kind: str, C: float) -> None:
+    """The paper's (5), solved on the simplex by an independent dense solver."""
+    instance = make(kind, n=70, d=20, n_cuts=5, C=C, seed=4)
+    solution = feed(instance, tol=1e-10)[0].solve()
+    optimum, _ = paper_optimum(instance)
+    assert solution.lower == pytest.approx(optimum, rel=1e-6)
+    assert solution.upper == pytest.approx(optimum, rel=1e-6)
+    assert instance.values((alpha_of(solution) * instance.y)[None]).max() == pytest.approx(solution.upper, rel=1e-9)
+
+
+def every_sample_as_often_as_it_weighs(instance: Instance) -> Instance:
+    """Integer weights as repetitions; zeros leave samples out."""
+    assert instance.weights is not None
+    repeated = np.repeat(np.arange(instance.X.shape[1]), instance.weights.astype(int))
+    return replace(instance, X=instance.X[:, repeated], y=instance.targets[:, repeated], weights=None)
+
+
+@pytest.mark.parametrize("most", [1, 4])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", ["sparse", "mixed", "noise"])
+def test_weights_equal_repetition(kind: str, n_outputs: int, intercept: bool, most: int) -> None:
+    instance = widen(make(kind, n=150, d=20, n_cuts=6, C=50.0, seed=5), n_outputs, "none", intercept, seed=5)
+    weights = np.random.default_rng(5).integers(0, most + 1, 150).astype(float)
+    weights[[0, -1]] = 1.0
+    weighted = replace(instance, weights=weights)
+    repeated = every_sample_as_often_as_it_weighs(weighted)
+    one, other = feed(weighted, tol=1e-13)[0].solve(1e-12), feed(repeated, tol=1e-13)[0].solve(1e-12)
+    assert one.lower == pytest.approx(other.lower, rel=1e-9)
+    assert one.upper == pytest.approx(other.upper, rel=1e-9)
+    size = np.abs(other.weights).max()
+    np.testing.assert_allclose(one.weights, other.weights, atol=1e-9 * size)
+    np.testing.assert_allclose(one.intercept, other.intercept, atol=1e-9)
+    at = np.repeat(np.arange(150), weights.astype(int))
+    np.testing.assert_allclose((one.duals / np.maximum(weights, 1))[:, at], other.duals, atol=1e-9 * one.duals.max())
+    assert not one.duals[:, weights == 0].any()
+
+
+@pytest.mark.parametrize("weights", ["none", "zeros"])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("kind", ["sparse", "mixed", "separable"])
+def test_the_union_is_one_merged_cut(kind: str, n_outputs: int, weights: str) -> None:
+    instance = widen(make(kind, n=150, d=20, n_cuts=6, C=50.0, seed=6), n_outputs, weights, intercept=True, seed=6)
+    master, order = feed(instance, cuts=[])
+    for cut in instance.cuts:
+        add(master, instance, cut, order)
+        union = master.solve_union(1e-10)
+    merged = replace(instance, cuts=[np.array(order)])
+    assert_certified(merged, union, order, tol=1e-10)
+    direct = feed(merged, tol=1e-10)[0].solve()
+    np.testing.assert_allclose(union.weights, direct.weights, atol=1e-6 * np.abs(direct.weights).max())
+    over_cuts = master.solve()
+    assert_certified(instance, over_cuts, order)
+    assert over_cuts.lower <= union.upper * (1 + 1e-12), "a merged cut is worth at least as much"
+    assert master.solve_union(1e-10).lower == pytest.approx(direct.lower, rel=1e-9)
+    np.testing.assert_array_equal(master.mu, over_cuts.mu)
+    # The union gives weights to features of cuts that have none; the next solution over cuts must not keep them.
+    assert_certified(instance, master.solve(), order)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_bound_holds_for_cuts_that_are_not_there_yet(n_outputs: int, intercept: bool) -> None:
+    instance = widen(make("separable", n=90, d=25, n_cuts=8, C=20.0, seed=7), n_outputs, "zeros", intercept, seed=7)
+    complete = feed(instance)[0].solve()
+    master, order = feed(instance, cuts=[])
+    for cut in instance.cuts:
+        assert master.bound(instance.q(master.duals).max()) >= complete.lower
+        assert not master.duals.flags.writeable
+        add(master, instance, cut, order)
+        solution = master.solve()
+        assert solution.duals.tobytes() == master.duals.tobytes()
+    assert master.bound(instance.q(master.duals).max()) == pytest.approx(solution.upper, rel=1e-9)
+    assert master.bound(1e300) > 1e100
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_duals_before_the_first_solution_are_of_the_best_intercepts(n_outputs: int, intercept: bool) -> None:
+    instance = widen(make("imbalanced", n=90, d=5, n_cuts=1, C=20.0, seed=8), n_outputs, "some", intercept, seed=8)
+    master, _ = feed(instance, cuts=[])
+    Y, w = instance.targets, instance.w
+    b = (Y * w).sum(axis=1) / w.sum() if intercept else np.zeros(n_outputs)
+    np.testing.assert_allclose(master.duals, 20.0 * w * (Y - b[:, None]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("kind", ["mixed", "sparse"])
+def test_a_restored_master_goes_on_to_the_same_bits(kind: str, merged: bool) -> None:
+    instance = widen(make(kind, n=300, d=30, n_cuts=8, C=100.0, seed=2), 3, "zeros", intercept=True, seed=2)
+    master, order = feed(instance, cuts=[])
+
+    def solved(master: Master) -> MasterSolution:
+        return master.solve_union() if merged else master.solve()
+
+    for cut in instance.cuts[:5]:
+        add(master, instance, cut, order)
+        solved(master)
+    restored, restored_order = feed(instance, instance.cuts[:5])
+    restored.restore({name: array.copy() for name, array in master.state().items()})
+    for cut in instance.cuts[5:]:
+        add(master, instance, cut, order)
+        add(restored, instance, cut, restored_order)
+        assert same_bits(solved(master), solved(restored))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_an_output_that_nobody_belongs_to_costs_nothing(form) -> None:
+    """A class that a fold does not hold: its intercept explains it."""
+    instance = widen(make("sparse", n=120, d=20, n_cuts=5, C=50.0, seed=9), 3, "none", intercept=True, seed=9)
+    absent = replace(instance, y=np.vstack([instance.targets, -np.ones(120)]))
+    solution = feed(absent, as_rows=form, tol=1e-9)[0].solve()
+    expected = feed(instance, as_rows=form, tol=1e-9)[0].solve()
+    assert solution.lower == pytest.approx(expected.lower, rel=1e-8)
+    assert not solution.weights[3].any()
+    assert not solution.duals[3].any()
+    assert solution.intercept[3] == pytest.approx(-1.0)
+
+
+def test_gaps_of_many_cuts_close_from_a_warm_start() -> None:
+    instance = widen(make("binary", n=400, d=60, n_cuts=20, C=1e4, seed=1), 3, "some", intercept=True, seed=1)
+    master, order = feed(instance, cuts=[])
+    lowers = []
+    for cut in instance.cuts:
+        add(master, instance, cut, order)
+        lowers.append(master.solve().lower)
+    assert_certified(instance, master.solve(), order)
+    assert (np.diff(lowers) >= -2 * TOL * lowers[-1]).all(), "a further cut cannot lower the optimum"

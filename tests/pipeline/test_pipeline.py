@@ -1,0 +1,472 @@
+"""Pipelines: checked files, stages that run only when something changed, and runs that go on where they failed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from helpers.soak import TINY
+
+import gdm_dask
+from gdm_dask import ingestion, open_store
+from gdm_dask.errors import BadInput, GdmError, Locked
+from gdm_dask.ingestion.sources.lookalikes.files import KINDS, synthesise
+from gdm_dask.pipeline import load_pipeline, plan_pipeline, run_pipeline, step, steps
+from gdm_dask.pipeline.history import History
+from gdm_dask.pipeline.readers import _READERS
+from gdm_dask.pipeline.schema import Key, Table
+from gdm_dask.pipeline.step import Step, code_behind
+from gdm_dask.system.locks import FileLock
+
+ROOT = Path(__file__).parents[2]
+STEPS = ["acquire", "ingest train", "ingest test", "fit", "evaluate", "report"]
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    for seed in (0, 1):
+        synthesise("url", folder / f"{seed}.svm", 0.0003, seed)
+    return folder
+
+
+def enter(folder, patch, rows):
+    """Go to a folder with the pipeline and its source."""
+    patch.chdir(folder)
+    patch.delenv("GDM_DATA", raising=False)
+    patch.delenv("GDM_RUNS", raising=False)
+    (folder / "tiny.toml").write_text(TINY)
+    bring(rows / "0.svm", 1)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, rows):
+    enter(tmp_path, monkeypatch, rows)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(rows, tmp_path_factory):
+    """A place where the pipeline has run once, and the record of that run."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        enter(folder, patch, rows)
+        return folder, run()
+
+
+@pytest.fixture
+def before(place, finished):
+    """The record of a first run, which `place` then holds."""
+    folder, record = finished
+    shutil.copytree(folder / "runs", place / "runs", symlinks=True)
+    return record
+
+
+def bring(file, day):
+    """Put a file in the place of the source, as of some day."""
+    shutil.copy(file, "new.svm")
+    os.utime("new.svm", (1e9 + 86400 * day,) * 2)
+    os.replace("new.svm", "rows.svm")
+
+
+def run(*overrides, **options):
+    return run_pipeline(load_pipeline("tiny.toml", overrides), **options)
+
+
+def done(record):
+    return [name for name, entry in record.stages.items() if entry["state"] == "done"]
+
+
+def planned(*overrides, **options):
+    return dict(plan_pipeline(load_pipeline("tiny.toml", overrides), **options))
+
+
+def test_a_second_run_has_nothing_to_do(place):
+    first = run()
+    assert done(first) == STEPS
+    assert (first.status, first.exit_code) == ("done", 0)
+    second = run()
+    assert done(second) == []
+    assert second.facts == first.facts
+    assert second.change == {"gained": 0, "lost": 0, "drift": 0.0}
+    assert (place / "runs/tiny/latest/report.md").read_text().startswith("# tiny")
+    assert set(planned().values()) == {"up to date"}
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("ingest.codec=zstd", STEPS[1:]),
+        ("ingest.split.seed=7", STEPS[1:]),
+        ("fit.tau=0.3", ["fit", "evaluate", "report"]),
+        ("fit.memory_limit=2GB", []),
+        ("report.form=json", ["report"]),
+        ("description=other", ["report"]),
+        ("evaluate.distributed=true", ["evaluate"]),
+        ("history.keep=3", []),
+    ],
+)
+def test_a_changed_parameter_runs_only_what_depends_on_it(before, override, expected):
+    plan = planned(override)
+    record = run(override)
+    assert done(record) == expected
+    assert next((step for step in STEPS if plan[step] != "up to date"), None) == next(iter(expected), None)
+    if override.startswith("evaluate"):
+        assert record.facts == before.facts
+
+
+def test_changed_data_run_everything_and_what_changed_is_told(rows, before):
+    bring(rows / "1.svm", 2)
+    record = run()
+    assert done(record) == STEPS
+    assert record.change["gained"] == record.change["lost"] > 0
+    assert len(record.inputs["rows"]) == 64
+
+
+def test_a_file_that_is_only_touched_changes_nothing(rows, before):
+    bring(rows / "0.svm", 3)
+    assert done(run()) == []
+
+
+def test_from_runs_a_stage_and_all_later_ones(before):
+    assert done(run(start="fit")) == STEPS[3:]
+    plan = planned(start="evaluate")
+    assert [plan[name] for name in STEPS[3:]] == ["up to date", "would run", "would run"]
+    assert set(planned(start="acquire").values()) == {"would run"}
+    with pytest.raises(BadInput, match="--from must be one of acquire, ingest, fit, evaluate, report, got 'train'"):
+        run(start="train")
+
+
+def test_changed_code_runs_again(monkeypatch, before):
+    original = step.code_version
+    monkeypatch.setattr(step, "code_version", lambda kind: "other" if kind is steps.Fit else original(kind))
+    assert done(run()) == ["fit", "evaluate", "report"]
+
+
+def test_outputs_that_were_removed_are_made_again(place, before):
+    (place / "runs/tiny/latest/report.md").unlink()
+    assert done(run()) == ["report"]
+    shutil.rmtree(place / "runs/tiny/data/test.zarr")
+    assert done(run()) == ["ingest test"]
+
+
+def test_a_damaged_manifest_costs_work_and_nothing_else(place, before, caplog):
+    (place / "runs/tiny/manifest.json").write_text("{")
+    second = run()
+    assert "all stages run again" in caplog.text
+    assert (second.status, second.facts) == ("done", before.facts)
+
+
+@pytest.mark.parametrize("kind", [steps.Ingest, steps.Fit, steps.Evaluate, steps.Report])
+def test_a_failed_run_goes_on_at_its_stage(place, monkeypatch, kind):
+    def fail(*arguments, **options):
+        raise GdmError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "run", fail)
+        with pytest.raises(GdmError):
+            run()
+    record = History(place / "runs/tiny").records()[-1]
+    assert (record.status, record.exit_code, record.error) == ("failed", 1, "the disk is full")
+    again = run()
+    assert again.status == "done"
+    first = next(name for name in STEPS if name.startswith(kind.stage))
+    assert done(again) == STEPS[STEPS.index(first) :]
+
+
+def test_a_fit_that_was_interrupted_goes_on_from_its_checkpoint(place, monkeypatch):
+    class Stop(BaseException):
+        signal = 15
+
+    from gdm_dask.pipeline.run_directory import RunDirectory
+
+    original = RunDirectory.fit
+
+    def interrupted(self, machine, store, **options):
+        def stop(iteration):
+            if iteration.number == 3:
+                raise Stop
+
+        return original(self, machine, store, **options | {"callback": stop})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "fit", interrupted)
+        with pytest.raises(Stop):
+            run()
+    last = History(place / "runs/tiny").records()[-1]
+    assert (last.status, last.exit_code) == ("interrupted", 143)
+    assert len(list(place.glob("runs/tiny/runs/*/checkpoint.npz"))) == 1
+    seen = []
+    monkeypatch.setattr(steps.logger, "info", lambda text, *arguments: seen.append(str(arguments[0])))
+    run()
+    assert seen[0].startswith("cut 4")
+
+
+def test_a_source_that_changes_while_it_is_read_is_not_used(place, rows, monkeypatch):
+    original = ingestion.run_ingest
+
+    def replaced(*arguments, **options):
+        bring(rows / "1.svm", 4)
+        return original(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ingestion, "run_ingest", replaced)
+        with pytest.raises(BadInput, match="changed while it was read"):
+            run()
+    assert run().status == "done"
+
+
+def test_another_run_holds_the_lock(place, before):
+    lock = FileLock(place / "runs/tiny/.lock")
+    lock.acquire("test")
+    with lock, pytest.raises(Locked, match="the pipeline tiny"):
+        run()
+    records = History(place / "runs/tiny").records()
+    assert [(record.status, record.exit_code) for record in records] == [("done", 0), ("locked", 4)]
+
+
+def test_old_runs_are_removed(place):
+    for tau in (0.1, 0.2, 0.3, 0.4):
+        record = run(f"fit.tau={tau}", "history.keep=2")
+    kept = {path.name for path in (place / "runs/tiny/runs").iterdir()}
+    assert len(kept) == 2
+    assert Path(record.run).name in kept
+    assert len(History(place / "runs/tiny").records()) == 4
+
+
+def test_a_model_that_is_too_bad_is_not_the_latest(place, before):
+    with pytest.raises(BadInput, match=r"below evaluate\.min_accuracy"):
+        run("fit.n_features_to_select=1", "evaluate.min_accuracy=1.0")
+    assert os.readlink(place / "runs/tiny/latest") == before.run
+
+
+def test_a_dry_run_writes_nothing(place):
+    assert planned()["ingest train"] == "would run"
+    assert not (place / "runs").exists()
+
+
+def test_the_two_parts_of_a_split_share_no_sample_and_lose_none(place, before):
+    parts = [open_store(place / f"runs/tiny/data/{part}.zarr") for part in ("train", "test")]
+    lines = Path("rows.svm").read_text().splitlines()
+    assert sum(store.shape[1] for store in parts) == len(lines)
+    assert parts[0].shape[0] == parts[1].shape[0]
+    assert parts[1].shape[1] == pytest.approx(len(lines) / 4, rel=0.3)
+
+
+BAD = [
+    ("tau = 0.25", "tau = 3", r"line 15: fit.tau must be a number in \[0, 0.999999\], got 3"),
+    ('form = "md"', 'form = "pdf"', "line 19: report.form must be one of html, md, json, got 'pdf'"),
+    ("scheduler =", "shedule =", "line 16: fit.shedule is not a known key; known keys are n_features_to_select"),
+    ('files = "rows"', 'files = "cols"', r"line 8: ingest.train.files names \[acquire.cols\], .*; there are rows"),
+    ('path = "rows.svm"', 'page = "x"', "line 3: acquire.rows must have a path or a url"),
+    ('path = "rows.svm"', 'url = "https://a/b"', "line 4: acquire.rows.url needs a sha256"),
+    ('reader = "svmlight"', "", r"line 6: ingest.train.reader is missing"),
+    ('name = "tiny"', "", "tiny.toml: name is missing"),
+    ('name = "tiny"', 'name = "../up"', "line 1: name must match .*, got '../up'"),
+    ("[ingest.split]", "[ingest.test]", "line 11: ingest.test.test_fraction is not a known key"),
+    ("[report]", "[report", r"Expected ']'.*line 18"),
+    ("n_features_to_select = 5", "n_features_to_select = true", "line 14: fit.n_features_to_select must be an integer"),
+    ("[ingest.train]", "[ingest.trains]", r"line 6: ingest.trains is not a known key"),
+    (
+        "test_fraction = 0.25",
+        "test_fraction = 0.25\nseed = -1",
+        r"line 12: ingest.split.seed must be an integer in \[0,",
+    ),
+    ('files = "rows"', "files = []", "line 8: ingest.train.files is an empty list"),
+    ('form = "md"', "image = 28", "line 19: report.image must be a list of two values, got 28"),
+    ('form = "md"', "image = [28]", r"line 19: report.image must be a list of two values, got \[28\]"),
+    ('form = "md"', "image = [28, 0]", "line 19: report.image must be an integer >= 1, got 0"),
+    ("[fit]\n", "fit = 3\n[x]\n", "line 13: ingest.split.fit is not a known key"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD)
+def test_errors_name_the_key_and_the_line(place, old, new, message):
+    text = TINY.replace("n_features_to_select = 5", "n_features_to_select = 5\ntau = 0.25")
+    assert old in text
+    Path("tiny.toml").write_text(text.replace(old, new))
+    with pytest.raises(BadInput, match=message):
+        load_pipeline("tiny.toml")
+
+
+@pytest.mark.parametrize("text", ['name = "a"\n', 'name = "a"\n[ingest]\ncodec = "lz4"\n'])
+def test_a_pipeline_without_a_training_set_is_refused(place, text):
+    Path("tiny.toml").write_text(text)
+    with pytest.raises(BadInput, match=r"ingest\.train is missing"):
+        load_pipeline("tiny.toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("fit.tau=2", "--set fit.tau=2: fit.tau must be a number"),
+        ("fit.tua=0.2", "--set fit.tua=0.2: fit.tua is not a known key"),
+        ("tau", "write it as key=value"),
+        ("name.x=1", "name is not a table"),
+    ],
+)
+def test_bad_overrides_are_named(place, override, message):
+    with pytest.raises(BadInput, match=message):
+        load_pipeline("tiny.toml", [override])
+
+
+def test_values_of_several_lines_do_not_shift_the_lines(place):
+    text = TINY.replace('name = "tiny"', 'name = "tiny"\ndescription = """\n[fit]\ntau = 9\n"""')
+    Path("tiny.toml").write_text(text.replace("test_fraction = 0.25", "test_fraction = 7"))
+    with pytest.raises(BadInput, match=r"line 15: ingest\.split\.test_fraction"):
+        load_pipeline("tiny.toml")
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("pipelines/*.toml")), ids=lambda path: path.stem)
+def test_the_pipelines_that_come_with_the_project_are_right(file, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GDM_DATA", str(tmp_path))
+    pipeline = load_pipeline(file)
+    assert pipeline.name == file.stem
+    states = dict(plan_pipeline(pipeline)) if file.stem == "synthetic" else {}
+    assert states.get("ingest train", "would run") == "would run"
+
+
+def test_every_project_pipeline_is_there():
+    names = {"synthetic", "mnist", "usps", "faces", "kdd2010", "webspam", "spam-text"}
+    assert {path.stem for path in ROOT.glob("pipelines/*.toml")} == names
+
+
+def test_the_synthetic_pipeline_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDM_RUNS", str(tmp_path))
+    overrides = [f"ingest.{part}.scale=0.05" for part in ("train", "test")] + ["fit.n_features_to_select=5"]
+    record = run_pipeline(load_pipeline(ROOT / "pipelines/synthetic.toml", overrides))
+    assert record.status == "done"
+    assert (tmp_path / "synthetic" / record.run / "report.html").exists()
+
+
+def test_images_are_shifted_in_their_frame_as_the_paper_has_them(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    digits = {"x_train_milli": rng.integers(-1000, 1001, (40, 256)), "y_train": np.arange(40) % 3}
+    digits |= {"x_test_milli": digits["x_train_milli"][::-1], "y_test": digits["y_train"][::-1]}
+    (tmp_path / "usps").mkdir()
+    np.savez(tmp_path / "usps/usps.npz", **digits)
+    monkeypatch.setenv("GDM_DATA", str(tmp_path))
+    monkeypatch.setenv("GDM_RUNS", str(tmp_path))
+    overrides = ["fit.n_features_to_select=3", "report.form=json", "ingest.train.shift=1", "ingest.test.shift=1"]
+    record = run_pipeline(load_pipeline(ROOT / "pipelines/usps.toml", [*overrides, "report.image=[18, 18]"]))
+    store = open_store(tmp_path / "usps/data/train.zarr")
+    kept = digits["x_train_milli"][digits["y_train"] < 2] + 1000
+    assert store.shape == (18 * 18, 9 * len(kept))
+    dense = store.read_rows(np.arange(324)).toarray().T
+    frame = np.zeros((18, 18))
+    frame[2:, 1:17] = kept[4].reshape(16, 16)
+    np.testing.assert_array_equal(dense[7 * len(kept) + 4], frame.ravel())
+    facts = json.loads((tmp_path / "usps" / record.run / "evaluation.json").read_bytes())
+    assert facts["n_samples"] == store.shape[1]
+
+
+def test_tuning_is_part_of_a_fit(place):
+    record = run("fit.tune.C=[1, 50]", "fit.tune.folds=2", "fit.tune.tau=0.25")
+    table = json.loads((place / "runs/tiny" / record.run / "tuning.json").read_bytes())
+    assert len(table["table"]) == 2
+    assert table["best"] in table["table"]
+    model = json.loads((place / "runs/tiny" / record.run / "model.json").read_bytes())
+    assert model["parameters"]["C"] == table["best"]["C"]
+
+
+LOADED = """
+import sys
+from pathlib import Path
+import numpy as np
+STAGE, FOLDER = sys.argv[1:]
+if STAGE == "ingest":
+    from gdm_dask.ingestion import run_ingest
+    Path(f"{FOLDER}/a.svm").write_text("1 1:2 3:1\\n-1 2:1\\n")
+    run_ingest(f"{FOLDER}/a.svm", f"{FOLDER}/a.zarr", scheduler="synchronous")
+else:
+    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.pipeline.run_directory import RunDirectory
+    from gdm_dask.store import open_store
+    from gdm_dask.analysis.cross_validation import tune
+    store = open_store(f"{FOLDER}/a.zarr")
+    RunDirectory(Path(FOLDER) / "run").fit(GroupDiscoveryMachine(scheduler="synchronous"), store)
+for module in list(sys.modules.values()):
+    if module.__name__.startswith("gdm_dask."):
+        print(module.__file__)
+"""
+
+
+def test_the_code_of_a_stage_is_all_that_it_loads(tmp_path):
+    """What Python loads while a stage works, against what its key is made of."""
+    package = Path(gdm_dask.__file__).parent
+    for kind in (steps.Ingest, steps.Fit):
+        ran = subprocess.run(
+            [sys.executable, "-c", LOADED, kind.stage, str(tmp_path)], check=True, capture_output=True, text=True
+        )
+        always = {package / "system/__init__.py"}
+        loaded = {Path(line) for line in ran.stdout.split()} - always
+        assert package / "features/block.py" in loaded
+        assert loaded <= set(code_behind(kind))
+
+
+def test_steps_do_not_depend_on_later_ones():
+    package = Path(gdm_dask.__file__).parent
+    assert package / "master/problem.py" not in code_behind(steps.Ingest)
+    assert package / "report/write.py" not in code_behind(steps.Fit)
+    assert package / "report/write.py" in code_behind(steps.Report)
+    assert package / "analysis/metrics.py" in code_behind(steps.Evaluate)
+
+
+def test_every_reader_and_every_kind_of_data_can_be_chosen():
+    keys = steps.Ingest.table.keys["train"].keys
+    assert keys["reader"].choices == tuple(_READERS)
+    assert keys["like"].choices == KINDS
+
+
+class Rank(Step):
+    """A step that nothing else knows: it writes the supports into a file."""
+
+    name, stage = "rank", "rank"
+    table = Table({"top": Key(int, between=(1, 100))})
+    runs: ClassVar[list[str]] = []
+
+    def inputs(self, context):
+        return {"model": context.of("fit")["model"], "top": context.pipeline.table("rank").get("top", 3)}
+
+    def run(self, context, key):
+        from gdm_dask import GroupDiscoveryMachine
+
+        self.runs.append(key)
+        top = context.pipeline.table("rank").get("top", 3)
+        features = GroupDiscoveryMachine.load(context.run()).support_features_[:top].tolist()
+        (context.folder / "rank.json").write_text(json.dumps(features))
+        return {"features": features}
+
+    def is_there(self, context, outputs):
+        return (context.folder / "rank.json").exists()
+
+    def conclude(self, context, outputs, record):
+        record.facts["top"] = outputs["features"]
+
+
+def test_a_step_is_added_by_its_class_alone(place, monkeypatch):
+    """It runs; it is skipped when nothing changed; it runs again when its input, its settings or its output did."""
+    monkeypatch.setattr(steps, "STEPS", (*steps.STEPS, Rank))
+    monkeypatch.setattr(Rank, "runs", [])
+    assert planned()["rank"] == "would run if an earlier step does"
+    first = run()
+    assert done(first) == [*STEPS, "rank"]
+    assert first.facts["top"] == json.loads((place / "runs/tiny/rank.json").read_text())
+    assert len(first.facts["top"]) == 3
+    second = run()
+    assert done(second) == []
+    assert second.facts["top"] == first.facts["top"]
+    assert done(run("rank.top=2")) == ["rank"]
+    assert "rank" in done(run("rank.top=2", "fit.tau=0.4"))
+    (place / "runs/tiny/rank.json").unlink()
+    assert done(run("rank.top=2", "fit.tau=0.4")) == ["rank"]
+    assert done(run("rank.top=2", "fit.tau=0.4", start="rank")) == ["rank"]
+    assert len(Rank.runs) == 5
+    with pytest.raises(BadInput, match=r"rank\.top must be an integer in \[1, 100\], got 0"):
+        run("rank.top=0")

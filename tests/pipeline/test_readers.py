@@ -1,0 +1,84 @@
+"""Readers of a pipeline: labels that lie in a file of their own, and files that are not what they should be."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers.instances import informative
+
+from gdm_dask import open_store
+from gdm_dask.errors import BadInput
+from gdm_dask.pipeline import load_pipeline, run_pipeline
+from gdm_dask.pipeline.readers import Part, read_part
+
+ROWS, Y = informative(12, 60, 0)
+MATRIX = """
+name = "matrix"
+[acquire.x]
+path = "x.npz"
+[acquire.y]
+path = "y.npy"
+[ingest.train]
+reader = "matrix"
+{files}
+[fit]
+n_features_to_select = 3
+scheduler = "synchronous"
+"""
+
+
+@pytest.mark.parametrize("files", ['files = ["x", "y"]', 'files = "x"\nlabels = "y"'])
+def test_labels_of_a_matrix_lie_in_a_file_of_their_own(tmp_path: Path, monkeypatch, files: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GDM_RUNS", raising=False)
+    sp.save_npz("x.npz", sp.csr_array(ROWS.T))
+    np.save("y.npy", Y)
+    Path("matrix.toml").write_text(MATRIX.format(files=files))
+    assert run_pipeline(load_pipeline("matrix.toml")).status == "done"
+    np.testing.assert_array_equal(open_store("runs/matrix/data/train.zarr").labels, Y)
+    np.save("y.npy", -Y)
+    run_pipeline(load_pipeline("matrix.toml"))
+    np.testing.assert_array_equal(open_store("runs/matrix/data/train.zarr").labels, -Y)
+
+
+def test_labels_have_to_be_acquired(tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text(MATRIX.format(files='files = "x"\nlabels = "z"'))
+    with pytest.raises(BadInput, match=r"line 10: ingest\.train\.labels names \[acquire\.z\], .*; there are x, y"):
+        load_pipeline(tmp_path / "matrix.toml")
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def saved(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "message"),
+    [
+        (lambda path: path.write_bytes(b"PK\3\4 cut off"), {}, "must be a complete .npz file"),
+        (lambda path: path.write_bytes(npy(np.zeros(3))), {}, "must be a complete .npz file"),
+        (lambda path: saved(path, x=np.array([{}, None]), y=np.zeros(2)), {}, "must be a complete .npz file"),
+        (lambda path: saved(path, x=np.zeros((2, 4)), z=np.zeros(2)), {}, "there is no array 'y'; there are x, z"),
+        (lambda path: saved(path, x=np.zeros((2, 4)), y=np.zeros(3)), {}, r"x \(2, 4\), y \(3,\)"),
+        (lambda path: saved(path, x=np.zeros((2, 4)), y=np.zeros(2)), {"shift": 1}, "cannot be shifted"),
+        (
+            lambda path: saved(path, x=np.zeros((2, 4)), y=np.zeros(2)),
+            {"shift": 1, "image": [3, 3]},
+            "cannot be shifted",
+        ),
+    ],
+)
+def test_arrays_that_are_not_right_are_named(tmp_path: Path, make, settings: dict, message: str) -> None:
+    make(tmp_path / "a.npz")
+    part = Part({"reader": "arrays", **settings}, [tmp_path / "a.npz"], "train", None, tmp_path / "train.zarr")
+    with pytest.raises(BadInput, match=message) as error:
+        read_part(part)
+    assert "a.npz" in str(error.value)

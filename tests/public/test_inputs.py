@@ -1,0 +1,209 @@
+"""All that `fit` takes means the same: arrays, sparse matrices, Dask arrays, DataFrames, stores and their paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers.instances import informative
+
+from gdm_dask import GroupDiscoveryMachine, ingest, open_store
+
+SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
+
+
+@pytest.fixture(scope="module", params=["groups", "counts"])
+def data(request) -> tuple[np.ndarray, np.ndarray]:
+    X, y = informative(40, 90, 3, request.param)
+    return X.T.copy(), y
+
+
+@pytest.fixture(scope="module")
+def fitted(data) -> dict[str, GroupDiscoveryMachine]:
+    """By how the rows are stored, which is all that may change the last bits."""
+    X, y = data
+    return {
+        "dense": GroupDiscoveryMachine(**SETTINGS).fit(X, y),
+        "sparse": GroupDiscoveryMachine(**SETTINGS).fit(sp.csr_array(X), y),
+    }
+
+
+def assert_same(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
+    """The same to the bit, from supports to groups."""
+    for name in ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)
+    assert one.redundancy_rate_ == other.redundancy_rate_
+
+
+@pytest.mark.parametrize("form", ["csc_array", "csr_matrix", "csc_matrix", "coo_array", "coo_matrix", "lil_array"])
+def test_sparse_formats(data, fitted, form: str) -> None:
+    X, y = data
+    matrix = getattr(sp, form)(X)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(matrix, y)
+    assert_same(gdm, fitted["sparse"])
+    np.testing.assert_allclose(gdm.decision_function(matrix), gdm.decision_function(X), atol=1e-10)
+    np.testing.assert_array_equal(gdm.transform(matrix).toarray(), gdm.transform(X))
+
+
+@pytest.mark.parametrize("kind", [list, np.asfortranarray, pd.DataFrame, lambda X: X.astype(np.longdouble)])
+def test_dense_forms(data, fitted, kind) -> None:
+    X, y = data
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(kind(X), y), fitted["dense"])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, np.float32, np.bool_])
+def test_types_of_numbers_that_hold_the_values(dtype) -> None:
+    X, y = informative(20, 60, 0, "binary")
+    expected = GroupDiscoveryMachine(**SETTINGS).fit(X.T, y)
+    for matrix in (X.T.astype(dtype), sp.csr_array(X.T.astype(dtype))):
+        gdm = GroupDiscoveryMachine(**SETTINGS).fit(matrix, y)
+        np.testing.assert_array_equal(gdm.support_features_, expected.support_features_)
+        np.testing.assert_allclose(gdm.weights_, expected.weights_, rtol=1e-6)
+
+
+def test_dense_and_sparse_storage_agree_up_to_rounding(data, fitted) -> None:
+    dense, sparse = fitted["dense"], fitted["sparse"]
+    np.testing.assert_array_equal(dense.support_features_, sparse.support_features_)
+    np.testing.assert_allclose(dense.weights_, sparse.weights_, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(dense.lower_bounds_, sparse.lower_bounds_, rtol=1e-6)
+    np.testing.assert_allclose(dense.upper_bounds_, sparse.upper_bounds_, rtol=1e-3)
+    np.testing.assert_array_equal(dense.affiliations_["feature"], sparse.affiliations_["feature"])
+    np.testing.assert_allclose(dense.affiliations_["correlation"], sparse.affiliations_["correlation"], atol=1e-12)
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("form", ["store", "path", "text"])
+def test_stores(data, fitted, tmp_path: Path, storage: str, form: str) -> None:
+    X, y = data
+    words = np.where(y > 0, "spam", "ham")
+    matrix = X if storage == "dense" else sp.csr_array(X)
+    store = ingest(matrix, tmp_path / "data.zarr", words, block_bytes=1000)
+    assert store.n_blocks > 2
+    given = {"store": store, "path": tmp_path / "data.zarr", "text": str(tmp_path / "data.zarr")}[form]
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(given)
+    assert_same(gdm, fitted[storage])
+    assert gdm.classes_.tolist() == ["ham", "spam"]
+    np.testing.assert_array_equal(gdm.predict(given), gdm.predict(X))
+    np.testing.assert_allclose(gdm.decision_function(given), gdm.decision_function(X), atol=1e-10)
+    np.testing.assert_array_equal(gdm.transform(given).toarray(), gdm.transform(X))
+    assert gdm.score(given) == gdm.score(given, words) == gdm.score(X, words)
+
+
+def test_a_store_of_text_labels_is_scored_by_their_names(data, tmp_path: Path) -> None:
+    X, y = data
+    numbers = np.where(y > 0, 10, 2)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(X, numbers)
+    store = ingest(X, tmp_path / "text.zarr", numbers.astype(str))
+    assert store.classes == ["10", "2"]
+    assert gdm.score(store) == gdm.score(X, numbers)
+    with pytest.raises(ValueError, match=r"has the classes \['4', '6'\], but the model was fitted on \[2, 10\]"):
+        gdm.score(ingest(X, tmp_path / "other.zarr", y + 5))
+
+
+def test_labels_that_are_given_take_the_place_of_the_stores(data, tmp_path: Path) -> None:
+    X, y = data
+    store = ingest(X, tmp_path / "data.zarr", y)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(store, np.where(y > 0, "b", "a"))
+    assert gdm.classes_.tolist() == ["a", "b"]
+    other = GroupDiscoveryMachine(**SETTINGS).fit(store, -y)
+    np.testing.assert_array_equal(other.support_features_, gdm.support_features_)
+    np.testing.assert_allclose(other.weights_, -gdm.weights_, rtol=1e-6)
+
+
+def test_names_of_a_store(data, tmp_path: Path) -> None:
+    X, y = data
+    names = [f"word {j}" for j in range(X.shape[1])]
+    ingest(pd.DataFrame(X, columns=names), tmp_path / "data.zarr", y)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(tmp_path / "data.zarr")
+    assert gdm.feature_names_in_.tolist() == names
+    assert gdm.get_feature_names_out().tolist() == [names[j] for j in sorted(gdm.support_features_)]
+    ingest(X, tmp_path / "nameless.zarr", y)
+    gdm.fit(tmp_path / "nameless.zarr")
+    assert not hasattr(gdm, "feature_names_in_")
+
+
+@pytest.mark.parametrize("chunks", [(30, 40), (90, 7)])
+def test_dask_arrays(data, fitted, chunks: tuple[int, int]) -> None:
+    X, y = data
+    lazy, lazy_y = da.from_array(X, chunks=chunks), da.from_array(y, chunks=chunks[0])
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(lazy, lazy_y)
+    assert_same(gdm, fitted["dense"])
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(lazy, y), fitted["dense"])
+    np.testing.assert_array_equal(gdm.predict(lazy), gdm.predict(X))
+    np.testing.assert_array_equal(gdm.transform(lazy).compute(), gdm.transform(X))
+    assert gdm.score(lazy, y) == gdm.score(X, y)
+
+
+def test_dask_data_frames_and_unknown_chunks(data, fitted) -> None:
+    X, y = data
+    frame = pd.DataFrame(X).add_prefix("word ")
+    lazy = dd.from_pandas(frame, npartitions=3)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(lazy, y)
+    assert_same(gdm, fitted["dense"])
+    assert gdm.feature_names_in_.tolist() == frame.columns.tolist()
+    unknown = lazy.to_dask_array()
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(unknown, y), fitted["dense"])
+    assert np.isnan(unknown.shape[0])
+    for given in (lazy, unknown):
+        np.testing.assert_array_equal(gdm.predict(given), gdm.predict(frame))
+        np.testing.assert_array_equal(gdm.transform(given).compute(), gdm.transform(frame))
+
+
+def test_numbers_of_columns_are_no_names(data) -> None:
+    X, y = data
+    for frame in (pd.DataFrame(X), dd.from_pandas(pd.DataFrame(X), npartitions=2)):
+        gdm = GroupDiscoveryMachine(**SETTINGS).fit(frame, y)
+        assert (hasattr(gdm, "feature_names_in_"), gdm.names_) == (False, {})
+        assert gdm.score(X, y) == gdm.score(frame, y)
+
+
+@pytest.mark.parametrize("method", ["predict", "transform"])
+def test_columns_in_another_order_are_refused(data, method: str) -> None:
+    X, y = data
+    frame = pd.DataFrame(X).add_prefix("word ")
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(dd.from_pandas(frame, npartitions=2), y)
+    turned = frame[frame.columns[::-1]]
+    with pytest.raises(ValueError, match="in the same order as they were in fit"):
+        getattr(gdm, method)(turned)
+    with pytest.raises(ValueError, match=r"in their order: 'word .*' stands where 'word 0' stood"):
+        getattr(gdm, method)(dd.from_pandas(turned, npartitions=2))
+
+
+def test_dask_array_of_sparse_blocks(data, fitted) -> None:
+    X, y = data
+    lazy = da.from_array(X, chunks=(30, 40)).map_blocks(sp.csr_matrix)
+    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(lazy, y), fitted["sparse"])
+
+
+@pytest.mark.parametrize(
+    "label", [lambda y: y, lambda y: y > 0, lambda y: np.where(y > 0, "yes", "no"), lambda y: np.where(y > 0, 7, 3)]
+)
+def test_labels_of_any_kind(data, fitted, label) -> None:
+    X, y = data
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(X, label(y))
+    assert_same(gdm, fitted["dense"])
+    np.testing.assert_array_equal(gdm.classes_, np.unique(label(y)))
+    assert gdm.score(X, label(y)) == fitted["dense"].score(X, y)
+
+
+def test_the_input_is_left_as_it_was(data) -> None:
+    X, y = data
+    matrix = sp.csr_array(X)
+    before = X.copy(), matrix.copy()
+    GroupDiscoveryMachine(**SETTINGS).fit(X, y)
+    GroupDiscoveryMachine(**SETTINGS).fit(matrix, y)
+    np.testing.assert_array_equal(X, before[0])
+    assert (matrix != before[1]).nnz == 0
+
+
+def test_a_store_that_was_opened_again_is_the_same(data, tmp_path: Path) -> None:
+    X, y = data
+    ingest(X, tmp_path / "data.zarr", y)
+    one = GroupDiscoveryMachine(**SETTINGS).fit(open_store(tmp_path / "data.zarr"))
+    assert_same(one, GroupDiscoveryMachine(**SETTINGS).fit(open_store(tmp_path / "data.zarr")))

@@ -1,0 +1,19 @@
+"""The way through the code is short: how many files a piece of work passes through, with ceilings that only fall."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: A line of svmlight text to report.html; a cut of a fit on a cluster with a read; a cut from a working set.
+CEILINGS = {"report": 70, "iteration": 29, "cut": 16}
+
+
+@pytest.mark.parametrize("walk", CEILINGS)
+def test_a_walk_passes_through_few_files(tmp_path, walk):
+    program = [sys.executable, str(Path(__file__).parents[1] / "helpers" / "walks.py"), walk, str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    files = [line for line in done.stdout.splitlines() if line.endswith(".py")]
+    assert 10 < len(files) <= CEILINGS[walk], "\n".join(files)

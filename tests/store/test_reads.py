@@ -1,0 +1,127 @@
+"""How often the data is read: one pass for each cut and one for the groups, and once in all where it fits in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers.instances import informative
+
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask.store import layout
+
+
+class Tracker:
+    """Counts what is read of a store, block by block."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.blocks: Counter[int] = Counter()
+        self.rows: Counter[int] = Counter()
+        load, read_rows = FeatureStore.load_block, layout.read_block_rows
+
+        def load_block(store: FeatureStore, number: int, *buffers):
+            self.blocks[number] += 1
+            return load(store, number, *buffers)
+
+        def read_block_rows(folder, number, *rest):
+            self.rows[number] += 1
+            return read_rows(folder, number, *rest)
+
+        monkeypatch.setattr(FeatureStore, "load_block", load_block)
+        monkeypatch.setattr(layout, "read_block_rows", read_block_rows)
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def store(request, tmp_path: Path) -> FeatureStore:
+    X, y = informative(60, 100, 5, "counts")
+    matrix = X.T if request.param == "dense" else sp.csr_array(X.T)
+    return ingest(matrix, tmp_path / "data.zarr", y, block_bytes=1500)
+
+
+@pytest.fixture
+def tracker(monkeypatch) -> Tracker:
+    return Tracker(monkeypatch)
+
+
+@pytest.fixture
+def no_cache(monkeypatch) -> None:
+    """As if memory were so short that no block can be kept."""
+    monkeypatch.setattr("gdm_dask.engine.plan.CACHE_PART", 0.0)
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_what_fits_is_read_once(store, tracker, scheduler: str) -> None:
+    gdm = GroupDiscoveryMachine(cut_size=2, max_cuts=4, tol=0.0, scheduler=scheduler).fit(store)
+    assert gdm.n_cuts_ == 4
+    assert tracker.blocks == Counter(range(store.n_blocks))
+    assert tracker.rows == Counter()
+    assert gdm.counts_["blocks_read"] == store.n_blocks
+    assert gdm.counts_["passes"] == 2
+    assert gdm.counts_["blocks_used"] == 2 * store.n_blocks
+    assert gdm.counts_["bytes_read"] == store.nbytes
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_one_read_for_some_cuts_and_one_for_the_groups(store, tracker, no_cache, groups: bool) -> None:
+    gdm = GroupDiscoveryMachine(8, cut_size=1, groups=groups, tau=0.1, scheduler="synchronous").fit(store)
+    assert gdm.n_cuts_ in (8, 24)
+    passes = -(-gdm.n_cuts_ // 10) + groups
+    assert gdm.counts_["passes"] == passes
+    assert tracker.blocks == Counter(dict.fromkeys(range(store.n_blocks), passes))
+    assert gdm.counts_["blocks_read"] == passes * store.n_blocks
+    assert gdm.counts_["bytes_read"] == passes * store.nbytes
+    assert tracker.rows == Counter()  # the rows of the working set came with the ranking
+
+
+@pytest.mark.parametrize(("k", "n_samples"), [(100, 300), (20, 2500)])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_three_reads_for_supports_and_groups(tmp_path, form, k: int, n_samples: int) -> None:
+    """Two for the search, whether the best are chosen of more or not, and one for the groups."""
+    X, y = informative(800, n_samples, 1, "counts")
+    data = ingest(form(X.T), tmp_path / "wide.zarr", y, block_bytes=100_000)
+    gdm = GroupDiscoveryMachine(k).fit(data)
+    assert len(gdm.support_features_) == k
+    assert gdm.counts_["passes"] <= 3
+
+
+def test_rows_that_did_not_come_with_the_ranking_are_read(store, tracker, no_cache, monkeypatch) -> None:
+    few = partial(GroupDiscoveryMachine, cut_size=2, max_cuts=4, tol=0.0, groups=False, scheduler="synchronous")
+    expected = few().fit(store)
+    monkeypatch.setattr("gdm_dask.cutting_plane.working_set.ROWS_SHARE", 0.01)
+    found = few().fit(store)
+    # those of some blocks, once for each read, and never a whole block
+    assert 0 < sum(tracker.rows.values()) <= found.counts_["passes"] * store.n_blocks
+    assert found.support_features_.tolist() == expected.support_features_.tolist()
+    assert found.weights_.tolist() == expected.weights_.tolist()
+
+
+def test_the_pass_that_proves_the_tolerance_is_one_more(store, tracker, no_cache) -> None:
+    gdm = GroupDiscoveryMachine(cut_size=5, C=0.1, tol=0.1, scheduler="synchronous").fit(store)
+    assert gdm.stopped_ == "tolerance"
+    n_reads = gdm.history_[-1].n_reads
+    assert gdm.counts_["passes"] == n_reads + 1 + 1
+    assert set(tracker.blocks.values()) == {gdm.counts_["passes"]}
+
+
+def test_nothing_stays_in_memory_after_a_fit(store, tracker) -> None:
+    for times in (1, 2):
+        GroupDiscoveryMachine(cut_size=2, max_cuts=2).fit(store)
+        assert set(tracker.blocks.values()) == {times}
+
+
+def test_prediction_reads_the_rows_of_the_supports_alone(store, tracker) -> None:
+    gdm = GroupDiscoveryMachine(n_features_to_select=2).fit(store)
+    blocks = Counter(tracker.blocks)
+    gdm.predict(store)
+    owners = np.unique(np.searchsorted(store.block_starts, gdm.support_features_, side="right") - 1)
+    assert tracker.blocks == blocks
+    assert sorted(tracker.rows) == owners.tolist()
+
+
+def test_rows_scanned_and_skipped_add_up(store) -> None:
+    gdm = GroupDiscoveryMachine(cut_size=2, max_cuts=2).fit(store)
+    assert gdm.counts_["rows_scanned"] + gdm.counts_["rows_skipped"] == store.shape[0]
