@@ -21,9 +21,9 @@ import scipy.sparse as sp
 from gdm_dask.cutting_plane.problem import Iteration
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
-from gdm_dask.master.problem import single_threaded_blas
 from gdm_dask.store.folder import write_whole
 from gdm_dask.store.layout import pack_text, unpack_text
+from gdm_dask.system.blas import single_threaded_blas
 
 FORMAT = "gdm_dask model"
 FORMAT_VERSION = 1

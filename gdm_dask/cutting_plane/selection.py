@@ -31,8 +31,8 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.svm import LocalMachine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, stack
-from gdm_dask.master.problem import single_threaded_blas
 from gdm_dask.master.rows import Rows
+from gdm_dask.system.blas import single_threaded_blas
 
 #: Part of the supports that may go in one round of the backward steps.
 BACKWARD_PART = 0.1

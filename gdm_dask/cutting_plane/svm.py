@@ -19,8 +19,8 @@ from sklearn.svm import LinearSVC
 from gdm_dask.features.block import Block
 from gdm_dask.master.losses import SquaredHinge
 from gdm_dask.master.newton import Newton, Point, pulls
-from gdm_dask.master.problem import single_threaded_blas
 from gdm_dask.master.rows import Rows
+from gdm_dask.system.blas import single_threaded_blas
 
 #: Gap that only rounding leaves open: the active samples decide when the minimum is reached.
 EXACT = 1e-15

@@ -8,22 +8,17 @@ and without intercept, theta = 1/(4P) is the optimum of the paper's (5), and |A|
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import ThreadpoolController
 
 from gdm_dask.master.losses import Loss, SquaredHinge
 from gdm_dask.master.newton import Newton, Point, upper_bound, vectors
 from gdm_dask.master.rows import Rows
+from gdm_dask.system.blas import single_threaded_blas
 
 __all__ = ["Master", "MasterSolution", "Rows"]
 
@@ -288,46 +283,3 @@ def _checked_weights(weights: np.ndarray, n_samples: int) -> np.ndarray:
     if weights.shape != (n_samples,) or not np.isfinite(weights).all() or not (weights >= 0).all() or not weights.any():
         raise ValueError(f"weights must be {n_samples} finite numbers >= 0, not all 0")
     return weights
-
-
-class _Limit:
-    """The limit that everyone inside of `single_threaded_blas` shares: it is one of the whole process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n_inside = 0
-        self._limiter: Any = None
-
-    def enter(self) -> None:
-        with self._lock:
-            if self._n_inside == 0:
-                self._limiter = _blas().limit(limits=1, user_api="blas")
-            self._n_inside += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._n_inside -= 1
-            if self._n_inside == 0:
-                self._limiter.restore_original_limits()
-
-
-_limit = _Limit()
-
-
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
-    """Context without threads of BLAS: they would make sums, and so solutions, depend on the number of cores.
-
-    Several threads may be inside; the last one to leave gives BLAS its threads back.
-    """
-    _limit.enter()
-    try:
-        yield
-    finally:
-        _limit.leave()
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Find the BLAS libraries once: the search takes milliseconds."""
-    return ThreadpoolController()

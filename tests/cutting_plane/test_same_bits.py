@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers.misaligned import MisalignedEngine
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane import svm as refit
 from gdm_dask.features.correlation import as_rows
-from gdm_dask.master.problem import single_threaded_blas
 
 N = 100_000
 FITTED = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_", "redundancy_rate_")
@@ -91,21 +90,3 @@ def test_threads_of_blas_in_an_iterative_refit() -> None:
             found.append(refit.refit(rows, y))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
-
-
-def blas_threads() -> list[int]:
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-
-
-def test_whoever_is_left_without_threads_of_blas_stays_so() -> None:
-    with threadpool_limits(2, user_api="blas"):
-        before = blas_threads()
-        assert 2 in before
-        first, second = single_threaded_blas(), single_threaded_blas()
-        first.__enter__()
-        second.__enter__()
-        assert set(blas_threads()) == {1}
-        first.__exit__(None, None, None)
-        assert set(blas_threads()) == {1}
-        second.__exit__(None, None, None)
-        assert blas_threads() == before

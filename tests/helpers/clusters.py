@@ -250,7 +250,14 @@ def held_gdm(stage: str, n_done: int, *arguments: object, log: Path) -> Iterator
 
 def same_model(one: Path, other: Path) -> None:
     """The arrays of two run directories are the same file."""
-    assert (one / "model.npz").read_bytes() == (other / "model.npz").read_bytes()
+    if (one / "model.npz").read_bytes() != (other / "model.npz").read_bytes():
+        with np.load(one / "model.npz") as mine, np.load(other / "model.npz") as theirs:
+            differing = {
+                name: (mine[name].tolist(), theirs[name].tolist())
+                for name in theirs
+                if mine[name].tobytes() != theirs[name].tobytes()
+            }
+        raise AssertionError(f"{one} differs from {other}: {differing}")
 
 
 def small_data(m: int = 300, n: int = 200, seed: int = 11) -> tuple[sp.csr_array, np.ndarray]:

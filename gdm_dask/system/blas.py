@@ -1,0 +1,65 @@
+"""BLAS without threads of its own: they would make sums, and so solutions, depend on the number of cores."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+_lock = threading.Lock()
+_n_inside = 0
+_limiter: Any = None
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Context in which BLAS uses one thread, in the whole process.
+
+    Several threads may be inside; the last one to leave gives BLAS its threads back.
+    """
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    global _n_inside, _limiter
+    with _lock:
+        if _n_inside == 0:
+            _free_control()
+            _limiter = _blas().limit(limits=1, user_api="blas")
+        _n_inside += 1
+
+
+def _leave() -> None:
+    global _n_inside
+    with _lock:
+        _n_inside -= 1
+        if _n_inside == 0:
+            _free_control()
+            _limiter.restore_original_limits()
+            _free_control()
+
+
+def _free_control() -> None:
+    """Let this thread set the limit.
+
+    From version 3.8 on, threadpoolctl ignores all threads but the first one that has set a limit of OpenBLAS.
+    """
+    for library in _blas().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Find the BLAS libraries once: the search takes milliseconds."""
+    import scipy.linalg  # noqa: F401  (loads a BLAS of its own)
+
+    return ThreadpoolController().select(user_api="blas")
