@@ -31,6 +31,7 @@ from gdm_dask.inputs import (
     open_data,
     settings_of,
     support_columns,
+    weights_of,
 )
 from gdm_dask.store import as_store, is_store
 from gdm_dask.system.progress import compile_seconds
@@ -70,6 +71,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         rare.
     groups : bool
         Whether to find the groups, one more read of the data, which also verifies the bounds.
+    class_weight : dict, "balanced" or None
+        Weights of classes, which multiply the weights of their samples. "balanced" gives both classes the same weight
+        in all, which helps where one is rare.
     certify : bool
         Whether to prove how good the choice of `n_features_to_select` supports is, see `certified_share_`: up to ten
         more reads of the data.
@@ -154,6 +158,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         n_workers: int | None = None,
         fit_intercept: bool = True,
         certify: bool = False,
+        class_weight: dict[Any, float] | str | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.tau = tau
@@ -169,11 +174,13 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         self.verbose = verbose
         self.fit_intercept = fit_intercept
         self.certify = certify
+        self.class_weight = class_weight
 
     def fit(
         self,
         X: Any,
         y: Any = None,
+        sample_weight: Any = None,
         callback: Callable[[Iteration], None] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> GroupDiscoveryMachine:
@@ -185,6 +192,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
             Matrices are samples x features.
         y : array of shape (n_samples,)
             Two classes. A store brings its own labels; given ones take their place.
+        sample_weight : array of shape (n_samples,), optional
+            Weights of the samples, not negative. A sample of weight 2 counts as two equal ones, and one of weight 0 as
+            none: in the loss, and in means, norms and correlations. Weights that are no counts should have mean 1.
         callback : callable, optional
             Gets an `Iteration` after each cut.
         checkpoint : path, optional
@@ -198,15 +208,19 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         began, compiled = time.perf_counter(), compile_seconds()
         check_parameters(self.get_params(deep=False))
         X, labels = check_training_data(self, X, y)
-        settings = settings_of(self, self.n_features_in_, len(labels))
-        saved = None if checkpoint is None else Checkpoint(Path(checkpoint), checkpoint_job(X, labels, settings))
+        weights = weights_of(self, sample_weight, labels)
+        n_samples = len(labels) if weights is None else round(weights.sum())
+        settings = settings_of(self, self.n_features_in_, n_samples)
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(Path(checkpoint), checkpoint_job(X, labels, settings, weights))
         with (
             open_engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
             open_data(X, engine, self.memory_limit, settings) as data,
         ):
             found = fit(
                 data, labels, settings, self.n_features_to_select, self.groups, saved, self._reporter(callback),
-                self.certify,
+                self.certify, weights,
             )  # fmt: skip
         self._take(found, labels)
         self.names_ = find_names(self, X)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import validate_data
 
 from gdm_dask.cutting_plane.fit import settings_from, stored_data
 from gdm_dask.cutting_plane.problem import Settings
+from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import Engine, active_client
 from gdm_dask.engine.collections import as_dask_matrix, is_dask
 from gdm_dask.engine.data import Data
@@ -66,6 +67,14 @@ def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple
         n_samples = X.shape[0]
     machine.classes_, labels = encode_labels(y, n_samples)
     return X, labels
+
+
+def weights_of(machine: GroupDiscoveryMachine, sample_weight: Any, labels: np.ndarray) -> np.ndarray | None:
+    """Weights of the samples, with those of their classes; None where all are 1."""
+    if sample_weight is None and machine.class_weight is None:
+        return None
+    given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
+    return sample_weights(given, machine.class_weight, machine.classes_, (labels > 0).astype(np.int64))
 
 
 def _column_names(X: Any) -> list[str] | None:
@@ -185,8 +194,9 @@ def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: 
             yield data
 
 
-def checkpoint_job(X: Any, labels: np.ndarray, settings: Settings) -> dict[str, Any]:
+def checkpoint_job(X: Any, labels: np.ndarray, settings: Settings, weights: np.ndarray | None = None) -> dict[str, Any]:
     """Data and settings of a checkpoint: only a fit with the same ones can go on from it."""
     if not isinstance(X, FeatureStore):
         raise BadInput("a checkpoint needs a store: ingest the data first")
-    return {"store": X.fingerprint, "labels": crc32c(labels.tobytes()), **asdict(settings)}
+    checksums = {"labels": crc32c(labels.tobytes()), "weights": None if weights is None else crc32c(weights.tobytes())}
+    return {"store": X.fingerprint, **checksums, **asdict(settings)}

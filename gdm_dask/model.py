@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -211,12 +212,14 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy number as Python's own; all else as it is."""
+    """A NumPy number as Python's own, and a dict as a list of pairs; all else as it is."""
+    if isinstance(value, Mapping):
+        return [[plain(key), plain(item)] for key, item in value.items()]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
+    return value is None or isinstance(value, (bool, int, float, str, list))
 
 
 def load(cls: type, path: str | os.PathLike[str]) -> Any:
@@ -248,7 +251,9 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    model = cls(**{"fit_intercept": False, **document["parameters"]})  # 0.1 knew no intercept
+    parameters = document["parameters"]
+    parameters |= {name: dict(value) for name, value in parameters.items() if isinstance(value, list)}
+    model = cls(**{"fit_intercept": False, **parameters})  # 0.1 knew no intercept
     for name in _ARRAYS:
         setattr(model, name, arrays[name])
     for name in _SCALARS:

@@ -21,6 +21,7 @@ from gdm_dask.cutting_plane.fit import expected_supports, settings_from, stored_
 from gdm_dask.cutting_plane.problem import Problem, Settings
 from gdm_dask.cutting_plane.selection import select
 from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import Engine, active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput, MemoryLimitTooLow
@@ -69,9 +70,9 @@ def tune(
     splitter = StratifiedKFold(grid.get("folds", 3), shuffle=True, random_state=0)
     if np.bincount(labels > 0, minlength=2).min() < splitter.get_n_splits():
         raise BadInput(f"{opened.url}: each class must have a sample for each of the {splitter.get_n_splits()} folds")
-    folds = [Fold(numbers[train], numbers[test]) for train, test in splitter.split(numbers[:, None], labels)]
+    splits = [Split(numbers[train], numbers[test]) for train, test in splitter.split(numbers[:, None], labels)]
     combinations = [{name: row[name] for name in values} for row in ParameterGrid(values)]
-    accuracies = _accuracies(opened, estimator.get_params(deep=False), combinations, folds)
+    accuracies = _accuracies(opened, estimator.get_params(deep=False), combinations, splits)
     table = [
         {**chosen, "accuracy": round(float(row.mean()), 6), "deviation": round(float(row.std()), 6)}
         for chosen, row in zip(combinations, accuracies, strict=True)
@@ -84,7 +85,7 @@ def tune(
     return {name: best[name] for name in values}
 
 
-class Fold(NamedTuple):
+class Split(NamedTuple):
     """Numbers of the samples to fit on, and of those to judge by, increasing."""
 
     train: np.ndarray
@@ -92,13 +93,23 @@ class Fold(NamedTuple):
 
 
 def _accuracies(
-    store: FeatureStore, parameters: Mapping[str, Any], combinations: Sequence[Mapping[str, Any]], folds: Sequence[Fold]
+    store: FeatureStore,
+    parameters: Mapping[str, Any],
+    combinations: Sequence[Mapping[str, Any]],
+    splits: Sequence[Split],
 ) -> np.ndarray:
-    """Accuracy of each combination on each fold; all of them share every read of the store."""
+    """Accuracy of each combination on each split; all of them share every read of the store."""
     labels = store.labels.astype(np.float64)
     k = parameters["n_features_to_select"]
-    settings = [settings_from({**parameters, **chosen}, store.shape[0], len(folds[0].train)) for chosen in combinations]
-    problems = [Problem(labels[fold.train], one, fold.train) for one in settings for fold in folds]
+    codes, classes = (labels > 0).astype(np.int64), np.array(store.classes)
+    weights = [sample_weights(None, parameters["class_weight"], classes, codes[split.train]) for split in splits]
+    n_samples = len(splits[0].train) if weights[0] is None else round(weights[0].sum())
+    settings = [settings_from({**parameters, **chosen}, store.shape[0], n_samples) for chosen in combinations]
+    problems = [
+        Problem(labels[split.train], one, split.train, own)
+        for one in settings
+        for split, own in zip(splits, weights, strict=True)
+    ]
     limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
     scheduler = parameters["scheduler"] or active_client() or "threads"
     largest = max(settings, key=expected_supports)
@@ -113,12 +124,12 @@ def _accuracies(
     union = np.unique(np.concatenate([features for features, _ in found]))
     rows = store.load_rows(union)
     accuracies = []
-    for (features, own_rows), fold in zip(found, itertools.cycle(folds)):
-        coef, intercept = refit(own_rows, labels[fold.train])
-        columns = rows.rows(np.searchsorted(union, features)).matrix()[:, fold.test].T
+    for (features, own_rows), split in zip(found, itertools.cycle(splits)):
+        coef, intercept = refit(own_rows, labels[split.train])
+        columns = rows.rows(np.searchsorted(union, features)).matrix()[:, split.test].T
         predicted = np.where(decision(columns, coef, intercept) > 0, 1.0, -1.0)
-        accuracies.append(float(np.mean(predicted == labels[fold.test])))
-    return np.reshape(accuracies, (len(combinations), len(folds)))
+        accuracies.append(float(np.mean(predicted == labels[split.test])))
+    return np.reshape(accuracies, (len(combinations), len(splits)))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ Matching = Annotated[str, typer.Option(help="greedy or exact.")]
 Intercept = Annotated[bool, typer.Option(help="Fit an intercept; without it the paper's problem (3).")]
 Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
 Certify = Annotated[bool, typer.Option("--certify", help="Prove how good the choice of N supports is: further reads.")]
+ClassWeight = Annotated[str | None, typer.Option(help="balanced: both classes have the same weight in all.")]
 MemoryLimit = Annotated[
     str | None, typer.Option(help="Memory of all processes; a quarter of this computer's by default.")
 ]
@@ -102,6 +103,7 @@ def fit_parameters(
     groups: Groups = True,
     certify: Certify = False,
     memory_limit: MemoryLimit = None,
+    class_weight: ClassWeight = None,
 ) -> dict[str, Any]:
     """Parameters of `GroupDiscoveryMachine` from the options of a command."""
     if cut_size != "auto" and not cut_size.isdigit():
@@ -118,6 +120,7 @@ def fit_parameters(
         "groups": groups,
         "certify": certify,
         "memory_limit": memory_limit,
+        "class_weight": class_weight,
     }
 
 

@@ -36,8 +36,7 @@ def solve(problems: Sequence[Problem], data: Data, on_cut: Callable[[Problem], N
         problem.advance(on_cut)  # with the working set that it was stopped with
     while waiting := [problem for problem in problems if not problem.stopped]:
         clock, bytes_before = work_clock(), data.counts.bytes_read
-        questions, samples = [problem.question() for problem in waiting], [problem.samples for problem in waiting]
-        seen = read(data, questions, samples)
+        seen = read(data, [problem.question() for problem in waiting], [problem.fold for problem in waiting])
         seconds, n_bytes = work_clock() - clock, data.counts.bytes_read - bytes_before
         for problem, found in zip(waiting, seen, strict=True):
             problem.see(found, seconds, n_bytes)

@@ -22,6 +22,7 @@ from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master
 
@@ -56,7 +57,13 @@ class Certificate:
 
 
 def certify(
-    data: Data, labels: np.ndarray, settings: Settings, k: int, features: np.ndarray, rows: Block
+    data: Data,
+    labels: np.ndarray,
+    settings: Settings,
+    k: int,
+    features: np.ndarray,
+    rows: Block,
+    weights: np.ndarray | None = None,
 ) -> Certificate:
     """Prove what part of the best possible gain of `k` uncorrelated features some features reach.
 
@@ -72,14 +79,16 @@ def certify(
         At most `k`.
     rows : Block
         Their raw rows.
+    weights : ndarray of shape (n_samples,), optional
+        Of the samples, as in the fit.
     """
-    search = Search(labels, settings, k)
+    search = Search(labels, settings, k, weights)
     empty = objective(search.master.bound(0.0))
     search.add(features, rows)
     reached = objective(search.master.solve_union(MASTER_TOL).lower)
     least, shares = 0.0, [0.0]
     while len(shares) <= CERTIFY_READS and (len(shares) < 3 or shares[-1] >= shares[-3] + LEAST_GROWTH):
-        (found,) = read(data, [search.question()])
+        (found,) = read(data, [search.question()], [search.fold])
         seen = WorkingSet(found, Supports(search.limit))
         cut = search.find(seen, settings.matching)
         least = max(least, objective(search.master.bound(cut.bound)))
@@ -98,9 +107,10 @@ def objective(theta: float) -> float:
 class Search:
     """The cutting plane over all features, with cuts of k."""
 
-    def __init__(self, labels: np.ndarray, settings: Settings, k: int) -> None:
+    def __init__(self, labels: np.ndarray, settings: Settings, k: int, weights: np.ndarray | None = None) -> None:
         self.limit = correlation_limit(settings.tau)
-        self.master = Master(labels, settings.C, intercept=settings.intercept, tol=MASTER_TOL)
+        self.fold = Fold(weights=weights)
+        self.master = Master(labels, settings.C, weights, intercept=settings.intercept, tol=MASTER_TOL)
         self._settings, self._k = settings, k
         few = min(FEW_FEATURES, FEW_VALUES // len(labels))
         self._most = max(MOST_FEATURES * (settings.n_supports or k), few)

@@ -140,7 +140,7 @@ def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.nda
     """Read the rows of all features again, and add the cuts one after the other."""
     supports, pool, working = np.array(document["supports"]), np.array(document["pool"], np.int64), state["working"]
     wanted = np.unique(np.concatenate([supports, pool, working]))
-    rows = data.rows(wanted)
+    rows = problem.fold.of(data.rows(wanted))
 
     def rows_of(features: np.ndarray) -> Block:
         return rows.rows(np.searchsorted(wanted, features))

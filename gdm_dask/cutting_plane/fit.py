@@ -19,6 +19,7 @@ from gdm_dask.cutting_plane.matching import METHODS
 from gdm_dask.cutting_plane.problem import Iteration, Problem, Settings
 from gdm_dask.cutting_plane.selection import select
 from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.cutting_plane.weights import is_class_weight
 from gdm_dask.cutting_plane.working_set import seen_by
 from gdm_dask.engine import Engine
 from gdm_dask.engine.data import Data, StoredData
@@ -27,6 +28,7 @@ from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit, correlations, mean_redundancy
 from gdm_dask.features.groups import GroupPass, Pairs, prepare
+from gdm_dask.features.moments import ALL_SAMPLES
 from gdm_dask.features.passes import Pass, Together
 from gdm_dask.features.ranking import ScorePass
 from gdm_dask.store import FeatureStore
@@ -106,6 +108,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         ("fit_intercept", lambda has: isinstance(has, bool | np.bool_), "True or False"),
         ("certify", lambda has: isinstance(has, bool | np.bool_), "True or False"),
         ("matching", lambda matching: matching in METHODS, f"one of {', '.join(METHODS)}"),
+        ("class_weight", is_class_weight, "None, 'balanced' or a dict of weights >= 0"),
     ]
     for name, is_valid, expected in rules:
         value = parameters[name]
@@ -207,6 +210,7 @@ def fit(
     checkpoint: Checkpoint | None = None,
     on_cut: Callable[[Iteration], None] | None = None,
     certify: bool = False,
+    weights: np.ndarray | None = None,
 ) -> Fit:
     """Select supports, find their groups, and refit.
 
@@ -226,8 +230,10 @@ def fit(
         Gets an `Iteration` after each cut.
     certify : bool
         Whether to prove what part of the best possible gain of `k` features the supports reach, some more passes.
+    weights : ndarray of shape (n_samples,), float64, optional
+        Of the samples, not negative: a sample of weight 2 counts as two.
     """
-    problem = Problem(labels, settings)
+    problem = Problem(labels, settings, weights=weights)
     if checkpoint is not None and checkpoint.exists():
         checkpoint.load(problem, data)
 
@@ -240,7 +246,7 @@ def fit(
     solve([problem], data, after_cut)
     seconds = {part: sum(it.seconds[part] for it in problem.iterations) for part in ("scores", "matching", "master")}
     clock = work_clock()
-    supports, rows, weights = select(problem, k)
+    supports, rows, feature_weights = select(problem, k)
     seconds["polish"] = work_clock() - clock
     rho = correlations(rows, rows)
     clock = work_clock()
@@ -253,7 +259,7 @@ def fit(
     if certify and k is not None:
         clock = work_clock()
         problem.working_set = None  # makes room for the working sets of the certificate
-        certificate = certify_choice(data, labels, settings, k, supports, rows)
+        certificate = certify_choice(data, labels, settings, k, supports, rows, weights)
         seconds["certify"] = work_clock() - clock
     counts = asdict(data.counts)
     del counts["seconds"]
@@ -261,7 +267,7 @@ def fit(
         counts["certify_passes"] = certificate.n_reads
     return Fit(
         support_features=supports,
-        weights=weights,
+        weights=feature_weights,
         rows=rows,
         rho=rho,
         redundancy_rate=mean_redundancy(rho),
@@ -291,11 +297,12 @@ def find_groups(
     if tau == 0:
         pairs = Pairs(np.arange(len(supports)), supports, np.ones(len(supports)), 0, 0)
     else:
-        passes: list[Pass[Any, Any]] = [GroupPass(prepare(rows, correlation_limit(tau)))]
-        questions = [] if problem is None else [problem.last_question()]
-        pairs, ranked = data.run(Together([*passes, ScorePass(questions)], "groups"))
+        fold = ALL_SAMPLES if problem is None else problem.fold
+        scores = ScorePass([] if problem is None else [problem.last_question()], [fold])
+        passes: list[Pass[Any, Any]] = [GroupPass(prepare(rows, correlation_limit(tau)), fold), scores]
+        pairs, ranked = data.run(Together(passes, "groups"))
         if problem is not None:
-            problem.verify(*seen_by(data, questions, ranked))
+            problem.verify(*seen_by(data, scores, ranked))
     data.counts.rows_scanned += pairs.n_scanned
     data.counts.rows_skipped += pairs.n_skipped
     groups = {

@@ -12,6 +12,7 @@ from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WorkingSet,
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import prepare
+from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES, Question
 from gdm_dask.master.problem import Master, MasterSolution
 from gdm_dask.system.progress import work_clock
@@ -129,9 +130,13 @@ class Problem:
     settings : Settings
     samples : ndarray of int64, increasing, optional
         The samples that the problem has, and that `labels` are of; all by default.
+    weights : ndarray of float64, optional
+        Their weights, not negative: a sample of weight 2 counts as two. All 1 by default.
 
     Attributes
     ----------
+    fold : Fold
+        Samples and weights.
     supports : Supports
     master : Master
     cuts : list of list of int
@@ -150,11 +155,17 @@ class Problem:
         Whether features that supports cover filled a working set: the next reads leave them out.
     """
 
-    def __init__(self, labels: np.ndarray, settings: Settings, samples: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        labels: np.ndarray,
+        settings: Settings,
+        samples: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+    ) -> None:
         self.settings = settings
-        self.samples = samples
+        self.fold = Fold(samples, weights)
         self.supports = Supports(correlation_limit(settings.tau))
-        self.master = Master(labels, settings.C, intercept=settings.intercept, tol=MASTER_TOL)
+        self.master = Master(labels, settings.C, weights, intercept=settings.intercept, tol=MASTER_TOL)
         self.cuts: list[list[int]] = []
         self.solution: MasterSolution | None = None
         self.lower_bounds: list[float] = []

@@ -76,7 +76,7 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
     else:
         others, other_rows = problem.pool.without(features)
         master, limit = problem.master, problem.supports.limit
-        chosen, found = choose(master.rows, master.targets, problem.settings.C, k, other_rows, limit)
+        chosen, found = choose(master.rows, master.targets, problem.settings.C, k, other_rows, limit, master.weights)
         weights = found[0]
         if other_rows is not None:
             features, rows = features + others, stack([rows, other_rows])
@@ -156,7 +156,7 @@ def redundancy_budget(k: int) -> float:
 def _redundancy(machine: LocalMachine, chosen: np.ndarray) -> float:
     """Sum over the pairs of a subset, at least one, of |rho| and of what |rho| of independent features is."""
     n_pairs = max(1, len(chosen) * (len(chosen) - 1) // 2)
-    noise = float(np.sqrt(2.0 / (np.pi * machine.n_samples)))
+    noise = float(np.sqrt(2.0 / (np.pi * machine.total_weight)))
     return n_pairs * noise + 0.5 * float(machine.correlations[np.ix_(chosen, chosen)].sum())
 
 

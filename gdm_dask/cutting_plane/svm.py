@@ -48,11 +48,13 @@ class LocalMachine:
     b : ndarray of shape (n_outputs,)
     value : float
         F of the subset.
+    total_weight : float
+        Sum of the weights of the samples: their number by default.
     """
 
     def __init__(self, rows: Rows, targets: np.ndarray, C: float, weights: np.ndarray | None = None) -> None:
         self._rows, self._C, self._weights = rows, C, weights
-        self.n_samples = rows.n_samples
+        self.total_weight = float(rows.n_samples if weights is None else np.add.reduce(weights))
         self._newton = Newton(rows, np.atleast_2d(targets), weights, SquaredHinge(), intercept=True)
         self._grams = self._newton.grams
         self._newton.place_without_features(C)
@@ -96,7 +98,7 @@ class LocalMachine:
     @cached_property
     def correlations(self) -> np.ndarray:
         """``|rho|`` of the rows, 0 on the diagonal: the Gram matrix of normalised rows over all samples has it."""
-        gram, _ = self._rows.normalised(self._rows.moments(np.ones(self.n_samples, np.int8), self._weights))
+        gram, _ = self._rows.normalised(self._rows.moments(np.ones(self._rows.n_samples, np.int8), self._weights))
         np.fill_diagonal(gram, 0.0)
         absolute: np.ndarray = np.abs(gram)
         return absolute
@@ -130,7 +132,7 @@ def refit(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
     Parameters
     ----------
     rows : Block
-        Raw rows of the supports, k of them, none constant.
+        Raw rows of the supports, k of them, none constant, with the weights of the samples if these have any.
     y : ndarray of shape (n_samples,)
         Labels, -1 or +1.
 
@@ -149,7 +151,7 @@ def _direct(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
     normalised = Rows(rows.n_samples)
     normalised.append(rows.matrix(), rows.means, rows.norms)
     # A feature of unit norm is sqrt(n) times smaller than one of unit variance, and (3) halves the sum of the losses.
-    machine = LocalMachine(normalised, np.asarray(y, float), 2.0 * rows.n_samples * REFIT_C)
+    machine = LocalMachine(normalised, np.asarray(y, float), 2.0 * rows.total_weight * REFIT_C, rows.weights)
     machine.solve(np.arange(rows.n_rows))
     coef = machine.W[0] / rows.norms
     return coef, float(machine.b[0] - coef @ rows.means)
@@ -157,7 +159,7 @@ def _direct(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _iterative(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
     """By liblinear; the intercept takes the means of columns that are not centred."""
-    deviations = rows.norms / np.sqrt(rows.n_samples)
+    deviations = rows.norms / np.sqrt(rows.total_weight)
     matrix = rows.to_scipy()
     if rows.is_sparse and matrix.nnz < SPARSE_DENSITY * rows.n_rows * rows.n_samples:
         columns = sp.csr_array(matrix.T.astype(np.float64).multiply(1.0 / deviations))
@@ -165,6 +167,6 @@ def _iterative(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
     else:
         columns = np.ascontiguousarray(((matrix.toarray() - rows.means[:, None]) / deviations[:, None]).T)
         centres = rows.means
-    machine = LinearSVC(C=REFIT_C, dual=False, max_iter=10_000, tol=1e-6).fit(columns, y)
+    machine = LinearSVC(C=REFIT_C, dual=False, max_iter=10_000, tol=1e-6).fit(columns, y, rows.weights)
     coef = machine.coef_[0] / deviations
     return coef, float(machine.intercept_[0] - coef @ centres)

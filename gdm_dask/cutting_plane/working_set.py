@@ -15,7 +15,7 @@ import numpy as np
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.correlation import correlations
-from gdm_dask.features.moments import with_samples
+from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass
 from gdm_dask.features.scores import scores
 
@@ -245,29 +245,26 @@ def sizes_of(rows: Block | None, duals: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def read(data: Data, questions: Sequence[Question], samples: Sequence[np.ndarray | None] = ()) -> Iterator[Seen]:
-    """One read of the data for all questions; `samples` are those of each problem that does not have all.
+def read(data: Data, questions: Sequence[Question], folds: Sequence[Fold] = ()) -> Iterator[Seen]:
+    """One read of the data for all questions, each about the samples of its fold; about all by default.
 
     What it brought for a problem is put together when its turn comes.
     """
     share = min(1.0, ROWS_SHARE / data.n_parts)
-    own = [*samples] or [None] * len(questions)
-    folds = list({id(some): some for some in own if some is not None}.values())
-    number = {id(some): place for place, some in enumerate(folds)}
-    asked = [
-        replace(question, share=share, fold=number.get(id(some))) for question, some in zip(questions, own, strict=True)
-    ]
-    ranked = data.run(ScorePass(asked, folds))
-    return (
-        seen if some is None else Seen(seen.features, with_samples(seen.rows, some), seen.floor)
-        for seen, some in zip(seen_by(data, questions, ranked), own, strict=True)
-    )
+    own = [*folds] or [ALL_SAMPLES] * len(questions)
+    keys = [(id(fold.samples), id(fold.weights)) for fold in own]
+    distinct = dict(zip(keys, own, strict=True))
+    number = {key: place for place, key in enumerate(distinct)}
+    asked = [replace(question, share=share, fold=number[key]) for question, key in zip(questions, keys, strict=True)]
+    pass_ = ScorePass(asked, list(distinct.values()))
+    return seen_by(data, pass_, data.run(pass_))
 
 
-def seen_by(data: Data, questions: Sequence[Question], ranked: Ranked) -> Iterator[Seen]:
+def seen_by(data: Data, pass_: ScorePass, ranked: Ranked) -> Iterator[Seen]:
     """What a pass brought for each question; rows that it could not bring are read."""
-    for question, ranking in zip(questions, ranked.rankings, strict=True):
-        yield _seen(data, ranked, ranking, question.n_wanted(ranking))
+    for question, ranking in zip(pass_.questions, ranked.rankings, strict=True):
+        features, rows, floor = _seen(data, ranked, ranking, question.n_wanted(ranking))
+        yield Seen(features, pass_.folds[question.fold].of(rows), floor)
 
 
 def _seen(data: Data, ranked: Ranked, ranking: Ranking, n_wanted: int) -> Seen:

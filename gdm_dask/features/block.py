@@ -65,6 +65,8 @@ class Block(AlignedArrays):
         Dense: how many values of each row are not zero, where that was counted already.
     decimals : int or None
         Sparse: `values` are whole numbers, int32, and stand for these over 10 to this power.
+    weights : ndarray of shape (n_samples,), float64, or None
+        Weights of the samples that means, norms and correlations are taken with; None where all are 1.
     """
 
     start: int
@@ -77,6 +79,7 @@ class Block(AlignedArrays):
     indices: np.ndarray | None = None
     nonzeros: np.ndarray | None = None
     decimals: int | None = None
+    weights: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -87,6 +90,11 @@ class Block(AlignedArrays):
     def is_sparse(self) -> bool:
         """Whether the rows are compressed."""
         return self.indptr is not None
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights of the samples: their number where all are 1."""
+        return float(self.n_samples if self.weights is None else np.add.reduce(self.weights))
 
     @property
     def nbytes(self) -> int:
@@ -124,14 +132,16 @@ class Block(AlignedArrays):
         if self.indptr is None:
             assert self.values is not None
             counted = None if self.nonzeros is None else self.nonzeros[local]
-            return Block(0, len(local), self.n_samples, self.values[local], means, norms, nonzeros=counted)
+            return Block(
+                0, len(local), self.n_samples, self.values[local], means, norms, nonzeros=counted, weights=self.weights
+            )
         assert self.indices is not None
         starts, stops = (self.indptr[np.asarray(local) + end].astype(np.int64) for end in (0, 1))
         indptr = narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
         parts = [slice(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
         indices = _joined(self.indices, parts)
         values = None if self.values is None else _numbers(_joined(self.values, parts), self.decimals)
-        return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices)
+        return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices, weights=self.weights)
 
     def digest(self, row: int) -> bytes:
         """Identifies the content of a row."""
@@ -191,7 +201,7 @@ def stack(blocks: list[Block]) -> Block:
     The widest value type of the parts holds all values exactly.
     """
     blocks = [block.as_numbers() for block in blocks]
-    start, n_samples = blocks[0].start, blocks[0].n_samples
+    start, n_samples, weights = blocks[0].start, blocks[0].n_samples, blocks[0].weights
     means = np.concatenate([block.means for block in blocks])
     norms = np.concatenate([block.norms for block in blocks])
     stop = start + len(means)
@@ -199,7 +209,7 @@ def stack(blocks: list[Block]) -> Block:
         dense = np.concatenate([block.values for block in blocks])
         known = all(block.nonzeros is not None for block in blocks)
         nonzeros = np.concatenate([block.nonzeros for block in blocks]) if known else None
-        return Block(start, stop, n_samples, dense, means, norms, nonzeros=nonzeros)
+        return Block(start, stop, n_samples, dense, means, norms, nonzeros=nonzeros, weights=weights)
     lengths = np.concatenate([block.counts() for block in blocks])
     indptr = narrow_pointers(np.concatenate([[0], np.cumsum(lengths)]))
     indices = np.concatenate([block.indices for block in blocks])
@@ -208,4 +218,4 @@ def stack(blocks: list[Block]) -> Block:
         values = np.concatenate(
             [np.ones(len(b.indices), np.uint8) if b.values is None else b.values for b in blocks]  # type: ignore[arg-type]
         )
-    return Block(start, stop, n_samples, values, means, norms, indptr, indices)
+    return Block(start, stop, n_samples, values, means, norms, indptr, indices, weights=weights)

@@ -40,7 +40,10 @@ def correlation_limit(tau: float) -> float:
 
 
 def correlations(rows: Block, others: Block) -> np.ndarray:
-    """Correlation of every row with every other row, (rows, others); 0 where one of them is constant."""
+    """Correlation of every row with every other row, (rows, others); 0 where one of them is constant.
+
+    Both have moments with the same weights of the samples.
+    """
     rows, others = rows.as_numbers(), others.as_numbers()
     n_values = rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
     n_parts = min(n_cores(), others.n_rows, MOST_THREADS) if n_values * others.n_rows >= WORTH_A_THREAD else 1
@@ -60,14 +63,16 @@ def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarr
         lanes = np.empty(LANES)
         for k in range(stop - start):  # float64, in which they are compared, one by one: a copy of all may not fit
             one = slice(k, k + 1)
-            other = others.values[start + k : start + k + 1].astype(np.float64, copy=False)
-            dense_products(rows.values, rows.means, rows.norms, other, means[one], norms[one], lanes, products[one])
+            other, mean = others.values[start + k : start + k + 1].astype(np.float64, copy=False), means[one]
+            if rows.weights is not None:
+                other, mean = rows.weights * (other - mean), np.zeros(1)
+            dense_products(rows.values, rows.means, rows.norms, other, mean, norms[one], lanes, products[one])
         return np.ascontiguousarray(products.T)
     out = np.empty((rows.n_rows, stop - start))
     workspace = np.zeros(rows.n_samples)
     sparse_correlations(
         rows.indptr, rows.indices, rows.values, rows.means, rows.norms, others.indptr[start : stop + 1], others.indices,
-        others.values, means, norms, rows.n_samples, workspace, out,
+        others.values, means, norms, rows.weights, rows.total_weight, workspace, out,
     )  # fmt: skip
     cancelled = np.nonzero(np.isnan(out))
     if len(cancelled[0]):
@@ -80,7 +85,7 @@ def centred(block: Block, rows: np.ndarray, others: Block, o_rows: np.ndarray) -
     out = np.empty(len(rows))
     centred_correlations(
         block.indptr, block.indices, block.values, block.power, block.means, block.norms, others.indptr, others.indices,
-        others.values, others.means, others.norms, block.n_samples, rows, o_rows, out,
+        others.values, others.means, others.norms, block.weights, block.n_samples, rows, o_rows, out,
     )  # fmt: skip
     return out
 
@@ -177,8 +182,8 @@ def mean_redundancy(rho: np.ndarray) -> float:
 
 @kernel
 def centred_correlations(  # type: ignore[no-untyped-def]
-    indptr, indices, values, power, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, n_samples,
-    rows, o_rows, out,
+    indptr, indices, values, power, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, weights,
+    n_samples, rows, o_rows, out,
 ):  # fmt: skip
     """Correlations of pairs of sparse rows from centred values, without cancellation: walks over both."""
     one = np.uint64(1)
@@ -189,7 +194,7 @@ def centred_correlations(  # type: ignore[no-untyped-def]
         j, j_end = np.uint64(o_indptr[o_row]), np.uint64(o_indptr[o_row + 1])
         mean, o_mean = means[row], o_means[o_row]
         total = 0.0
-        outside = n_samples
+        outside, after = np.float64(n_samples) if weights is None else 0.0, np.uint32(0)
         while i < i_end or j < j_end:
             here = indices[i] if i < i_end else np.uint32(0xFFFFFFFF)
             o_here = o_indices[j] if j < j_end else np.uint32(0xFFFFFFFF)
@@ -200,15 +205,26 @@ def centred_correlations(  # type: ignore[no-untyped-def]
             if o_here <= here:
                 b = 1.0 if o_values is None else np.float64(o_values[j])
                 j += one
-            total += (a - mean) * (b - o_mean)
-            outside -= 1
+            if weights is None:
+                total += (a - mean) * (b - o_mean)
+                outside -= 1.0
+            else:
+                sample = min(here, o_here)
+                total += weights[sample] * ((a - mean) * (b - o_mean))
+                for zero in range(after, sample):  # one by one: a difference of sums would cancel
+                    outside += weights[zero]
+                after = sample + np.uint32(1)
+        if weights is not None:
+            for zero in range(after, n_samples):
+                outside += weights[zero]
         out[pair] = (total + outside * (mean * o_mean)) / (norms[row] * o_norms[o_row])
 
 
 @kernel
 def sparse_correlations(  # type: ignore[no-untyped-def]
-    indptr, indices, values, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, n_samples, workspace, out
-):
+    indptr, indices, values, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, weights, total_weight,
+    workspace, out,
+):  # fmt: skip
     """Correlations of every row with every other row `o`: ``out[j, k]``, 0 where a norm is 0, NaN beyond CANCELLATION.
 
     `workspace` has one float64 per sample, zero on entry and on return.
@@ -216,13 +232,16 @@ def sparse_correlations(  # type: ignore[no-untyped-def]
     for k in range(len(o_norms)):
         o_start, o_stop = np.uint64(o_indptr[k]), np.uint64(o_indptr[k + 1])
         for position in range(o_start, o_stop):
-            workspace[o_indices[position]] = 1.0 if o_values is None else o_values[position]
+            sample = o_indices[position]
+            workspace[sample] = 1.0 if o_values is None else o_values[position]
+            if weights is not None:
+                workspace[sample] *= weights[sample]
         for j in range(len(norms)):
             out[j, k] = 0.0
             scale = norms[j] * o_norms[k]
             if scale == 0.0:
                 continue
-            shift = n_samples * (means[j] * o_means[k])  # in this order: the same bits for (k, j)
+            shift = total_weight * (means[j] * o_means[k])  # in this order: the same bits for (k, j)
             if abs(shift) > CANCELLATION * scale:
                 out[j, k] = np.nan
                 continue

@@ -10,6 +10,9 @@ where ||f_j|| / norm_j is at most (1 - r/n)^(-1/2);
 so a feature with few nonzeros cannot correlate with a support whose weight is spread over many samples. Most features
 of text and log data are rare: they are compared with the rarest supports alone, or with none and are left unread. Of
 frequent ones only a part is read: when the rest of it, by Cauchy and Schwarz again, can no longer make a correlation.
+
+Where samples have weights, all sums are weighted, and J has a weight in place of a number of samples: the bound is the
+most that samples of so much weight hold of the squares, parts of samples allowed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 
 from gdm_dask.features.block import AlignedArrays, Block, narrow_pointers
 from gdm_dask.features.correlation import CANCELLATION, centred, correlations
+from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
 
@@ -66,14 +70,15 @@ class Supports(AlignedArrays):
     order : ndarray of int64
         Where each of them was among the supports as given.
     limit : float
-    least : ndarray of shape (supports,), int64
-        A feature with fewer nonzeros reaches neither this support nor any behind it; increasing.
+    least : ndarray of shape (supports,), float64
+        A feature whose nonzeros have no more weight than this (number, without weights) reaches neither this support
+        nor any behind it; increasing.
     checks : ndarray of uint32
         Samples at which it is checked whether it is worth to go on; the last one is their number.
     rests : ndarray of shape (checks, supports)
-        Lengths of the raw rows from there on.
+        Lengths of the raw rows from there on, weighted.
     at_indptr, at_support, at_value : ndarray
-        The same rows by sample.
+        The same rows by sample, times the weight of the sample.
     """
 
     rows: Block
@@ -93,11 +98,15 @@ def prepare(rows: Block, limit: float) -> Supports:
     if rows.indptr is None:
         none, nothing = np.zeros(0, np.uint32), np.zeros(0)
         return Supports(rows, np.arange(rows.n_rows), limit, none, checks, nothing, none, none, nothing)
-    least = least_nonzeros(rows, limit)
+    least = least_weights(rows, limit)
     order = np.argsort(least, kind="stable")
     rows = rows.rows(order)
     by_sample = rows.to_scipy().astype(np.float64).tocsc()
     squares = by_sample.power(2)
+    if rows.weights is not None:
+        entry_weights = np.repeat(rows.weights, np.diff(by_sample.indptr))
+        squares.data *= entry_weights
+        by_sample.data *= entry_weights
     rests = np.sqrt([np.asarray(squares[:, check:].sum(axis=1)).ravel() for check in checks])
     return Supports(
         rows,
@@ -119,9 +128,12 @@ class GroupPass:
     Attributes
     ----------
     supports : Supports
+    fold : Fold
+        The samples that correlations are taken over, as in the rows of the supports.
     """
 
     supports: Supports
+    fold: Fold = ALL_SAMPLES
     name = "groups"
 
     def begin(self) -> list[Pairs]:
@@ -130,7 +142,7 @@ class GroupPass:
 
     def see(self, part: list[Pairs], block: Block) -> None:
         """Add the pairs of a block."""
-        part.append(find_pairs(block, self.supports))
+        part.append(find_pairs(self.fold.of(block), self.supports))
 
     def merge(self, parts: Sequence[list[Pairs]]) -> list[Pairs]:
         """All pairs, in order."""
@@ -141,20 +153,38 @@ class GroupPass:
         return part[0]
 
 
-def least_nonzeros(rows: Block, limit: float) -> np.ndarray:
-    """How many nonzeros a feature needs at least to reach each support; no number is enough for a constant one."""
+def least_weights(rows: Block, limit: float) -> np.ndarray:
+    """The weight that a feature's nonzeros must exceed to reach each support; none is enough for a constant one.
+
+    Without weights it is their number.
+    """
     raw = rows.to_scipy().astype(np.float64)
-    least = np.full(rows.n_rows, rows.n_samples + 1)
+    total = rows.total_weight
+    least = np.full(rows.n_rows, np.inf)
     for k in np.flatnonzero(rows.norms):
-        values = raw.data[raw.indptr[k] : raw.indptr[k + 1]]
+        span = slice(raw.indptr[k], raw.indptr[k + 1])
         at_zero = (rows.means[k] / rows.norms[k]) ** 2
-        inside = ((values - rows.means[k]) / rows.norms[k]) ** 2
+        inside = ((raw.data[span] - rows.means[k]) / rows.norms[k]) ** 2
         # the entries at zero are all alike: bound the largest by the inside ones, none of them below `at_zero`
-        sums = np.cumsum(np.sort(np.maximum(inside, at_zero))[::-1])
-        counts = np.arange(1, len(sums) + 1)
-        reached = sums * SLACK >= limit**2 * (1.0 - counts / rows.n_samples)
-        least[k] = 1 + np.argmax(reached) if reached.any() else len(sums) + 1
+        squares = np.maximum(inside, at_zero)
+        order = np.argsort(-squares, kind="stable")
+        weights = np.ones(len(order)) if rows.weights is None else rows.weights[raw.indices[span]][order]
+        sums, reach = np.cumsum(weights * squares[order]), np.cumsum(weights)
+        reached = sums * SLACK >= limit**2 * (1.0 - reach / total)
+        first = int(np.argmax(reached)) if reached.any() else len(reach)
+        least[k] = reach[first - 1] if first else 0.0
     return least
+
+
+def nonzero_weights(block: Block) -> np.ndarray:
+    """Weight of the nonzeros of each sparse row, or their number, with room for rounding."""
+    if block.weights is None:
+        return block.counts()
+    assert block.indptr is not None
+    inside = np.empty(block.n_rows)
+    sum_weights(block.indptr, block.indices, block.weights, inside)
+    inside *= SLACK
+    return inside
 
 
 def find_pairs(block: Block, supports: Supports) -> Pairs:
@@ -163,7 +193,7 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         return _find_dense(block, supports)
     rows = supports.rows
     counters, sums = np.zeros(2, np.int64), np.empty(rows.n_rows)
-    n_near = np.searchsorted(supports.least, block.counts(), side="right")
+    n_near = np.searchsorted(supports.least, nonzero_weights(block))
     n_near[block.norms == 0.0] = 0
     farthest = float(np.max(np.abs(rows.means[rows.norms > 0]) / rows.norms[rows.norms > 0], initial=0.0))
     capacity = max(1024, block.n_rows // 8)
@@ -173,7 +203,8 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         n_pairs = sparse_groups(
             block.indptr, block.indices, block.values, block.power, block.means, block.norms,
             n_near, supports.checks, supports.rests, rows.means, rows.norms,
-            supports.at_indptr, supports.at_support, supports.at_value, block.n_samples, supports.limit, farthest,
+            supports.at_indptr, supports.at_support, supports.at_value, block.weights, block.total_weight,
+            supports.limit, farthest,
             sums, support, row, rho, counters,
         )  # fmt: skip
         if n_pairs >= 0:
@@ -194,6 +225,8 @@ def _find_dense(block: Block, supports: Supports) -> Pairs:
     assert block.values is not None
     assert rows.values is not None
     z = (rows.values - rows.means[:, None]) / np.where(rows.norms > 0, rows.norms, 1.0)[:, None]
+    if rows.weights is not None:
+        z *= rows.weights
     there = np.flatnonzero(block.norms > 0)
     step = max(1, (16 << 20) // (8 * block.n_samples))
     found = []
@@ -223,9 +256,18 @@ def merge_pairs(parts: list[Pairs]) -> Pairs:
 
 
 @kernel
+def sum_weights(indptr, indices, weights, out):  # type: ignore[no-untyped-def]
+    """Sum the weights of each row's samples."""
+    for row in range(len(out)):
+        out[row] = 0.0
+        for position in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+            out[row] += weights[indices[position]]
+
+
+@kernel
 def sparse_groups(  # type: ignore[no-untyped-def]
     indptr, indices, values, power, means, norms, n_near_of, checks, s_rests,
-    s_means, s_norms, at_indptr, at_support, at_value, n_samples, limit, farthest,
+    s_means, s_norms, at_indptr, at_support, at_value, weights, total_weight, limit, farthest,
     sums, pair_support, pair_row, pair_rho, counters,
 ):  # fmt: skip
     """Pairs (support, row) with ``|rho| >= limit``; returns how many, or -1 where the output is too short.
@@ -247,7 +289,7 @@ def sparse_groups(  # type: ignore[no-untyped-def]
         mean, norm, n_near = means[row], norms[row], n_near_of[row]
         for k in range(n_near):
             sums[k] = 0.0
-        left = whole = norm * norm + n_samples * mean * mean
+        left = whole = norm * norm + total_weight * mean * mean
         for check in range(len(checks)):
             if n_near == 0:
                 break
@@ -259,14 +301,14 @@ def sparse_groups(  # type: ignore[no-untyped-def]
                     if k >= n_near:
                         break
                     sums[k] += value * at_value[entry]
-                left -= value * value
+                left -= value * value if weights is None else weights[sample] * (value * value)
                 position += one
             if stop - position >= CHECKED_FROM:
                 rest = np.sqrt((left if left > 0.0 else 0.0) + 1e-9 * whole)  # the length of the row from here on
                 is_lost = True
                 for k in range(n_near):
                     scale = norm * s_norms[k]
-                    shift = n_samples * (mean * s_means[k])
+                    shift = total_weight * (mean * s_means[k])
                     most = abs(sums[k] - shift) + rest * s_rests[check, k]
                     if abs(shift) > CANCELLATION * scale or most >= limit * scale * (1.0 - 1e-9):
                         is_lost = False
@@ -277,12 +319,12 @@ def sparse_groups(  # type: ignore[no-untyped-def]
             counters[1] += 1
             continue
         counters[0] += 1
-        is_far = n_samples * abs(mean) * farthest < limit * norm * (1.0 - 1e-9)
+        is_far = total_weight * abs(mean) * farthest < limit * norm * (1.0 - 1e-9)
         for k in range(n_near):
             scale = norm * s_norms[k]
             if scale == 0.0 or (is_far and sums[k] == 0.0):
                 continue
-            shift = n_samples * (mean * s_means[k])
+            shift = total_weight * (mean * s_means[k])
             rho = np.nan if abs(shift) > CANCELLATION * scale else (sums[k] - shift) / scale
             if not abs(rho) < limit:
                 if n_pairs == len(pair_row):

@@ -2,20 +2,29 @@
 
 A feature f enters every formula as (f - mean 1) / norm with norm = ||f - mean 1||. Centring a sparse row would make it
 dense, so the values stay raw and these two numbers are stored beside them.
+
+A problem may have some of the samples only, or weights of them. A sample of weight w counts as w equal samples: means
+and norms are those of the samples repeated, and so are correlations.
 """
 
 # numba types the kernels:
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from gdm_dask.features.block import Block, aligned, narrow_pointers
+from gdm_dask.features.block import AlignedArrays, Block, aligned, narrow_pointers
 from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
 
 #: A feature whose deviation is below this part of its mean is constant up to rounding; its norm is set to 0.
 CONSTANT = 4e-13
+
+#: Where the zeros of a sparse row have less than this part of all weight, their weights are added up one by one: the
+#: difference of all weight and the nonzeros' has too few digits left.
+LITTLE_WEIGHT = 1e-6
 
 
 def sparse_moments(
@@ -98,6 +107,61 @@ def with_samples(block: Block, samples: np.ndarray) -> Block:
     )  # fmt: skip
 
 
+def with_weights(block: Block, weights: np.ndarray) -> Block:
+    """A block with the moments of weighted samples.
+
+    Parameters
+    ----------
+    block : Block
+    weights : ndarray of shape (n_samples,), float64
+        Not negative.
+
+    Examples
+    --------
+    >>> block = Block(0, 1, 3, np.array([[0.0, 3.0, 9.0]]), np.zeros(1), np.zeros(1))
+    >>> weighted = with_weights(block, np.array([2.0, 1.0, 0.0]))
+    >>> weighted.means.tolist(), (weighted.norms ** 2).round(12).tolist()
+    ([1.0], [6.0])
+    """
+    total, sums = float(np.add.reduce(weights)), np.empty((4, block.n_rows))
+    if block.indptr is None:
+        _sum_weighted_dense(block.values, weights, total, sums)
+    else:
+        _sum_weighted_sparse(block.indptr, block.indices, block.values, block.power, weights, total, sums)
+    means, norms = _finish(sums, total)
+    for row in _extreme(sums):
+        one, scale = block.rows(np.array([row])), _scale(sums[3, row])
+        assert one.values is not None  # ones are not extreme
+        scaled = with_weights(replace(one, values=one.values / scale), weights)
+        means[row], norms[row] = float(scaled.means[0]) * scale, float(scaled.norms[0]) * scale
+    return replace(block, means=means, norms=norms, weights=weights)
+
+
+@dataclass(frozen=True)
+class Fold(AlignedArrays):
+    """The samples of a problem that does not have all of them, or does not weigh them alike.
+
+    Attributes
+    ----------
+    samples : ndarray of int64, increasing, or None
+        Their numbers; None for all.
+    weights : ndarray of float64, or None
+        The weight of each of them; None where all are 1.
+    """
+
+    samples: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    def of(self, block: Block) -> Block:
+        """A block as the problem sees it."""
+        seen = block if self.samples is None else with_samples(block, self.samples)
+        return seen if self.weights is None else with_weights(seen, self.weights)
+
+
+#: Every sample, with the weight 1.
+ALL_SAMPLES = Fold()
+
+
 def _extreme(sums: np.ndarray) -> np.ndarray:
     """Rows whose squares may overflow or vanish: the largest value is far from one."""
     return np.flatnonzero((sums[3] != 0.0) & ~((sums[3] > 1e-130) & (sums[3] < 1e130)))
@@ -108,7 +172,7 @@ def _scale(largest: float) -> float:
     return float(np.ldexp(1.0, min(max(int(np.floor(np.log2(largest))), -1000), 1000)))
 
 
-def _finish(sums: np.ndarray, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+def _finish(sums: np.ndarray, n_samples: float) -> tuple[np.ndarray, np.ndarray]:
     """Second-pass correction: the mean was off by the mean of the deviations from it."""
     mean, deviations, squares, _ = sums
     with np.errstate(over="ignore", invalid="ignore"):  # extreme rows are computed anew
@@ -156,6 +220,60 @@ def _sum_dense(rows, out):
             deviation = rows[row, position] - mean
             deviations += deviation
             squares += deviation * deviation
+        out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
+
+
+@kernel
+def _sum_weighted_sparse(indptr, indices, values, power, weights, total_weight, out):
+    """The same of sparse rows with weights of the samples."""
+    one = np.uint64(1)
+    over = 0.0 if power is None else 1.0 / power
+    for row in range(len(indptr) - 1):
+        start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+        inside = total = largest = 0.0
+        for position in range(start, stop):
+            weight = weights[indices[position]]
+            if weight > 0.0:
+                value = 1.0 if values is None else number(values[position], power, over)
+                inside += weight
+                total += weight * value
+                largest = max(largest, abs(value))
+        mean = total / total_weight
+        outside = total_weight - inside
+        if outside < LITTLE_WEIGHT * total_weight:
+            outside, place = 0.0, start
+            for sample in range(len(weights)):
+                if place < stop and indices[place] == sample:
+                    place += one
+                else:
+                    outside += weights[sample]
+        deviations, squares = -mean * outside, mean * mean * outside
+        for position in range(start, stop):
+            weight = weights[indices[position]]
+            if weight > 0.0:
+                deviation = (1.0 if values is None else number(values[position], power, over)) - mean
+                deviations += weight * deviation
+                squares += weight * (deviation * deviation)
+        out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
+
+
+@kernel
+def _sum_weighted_dense(rows, weights, total_weight, out):
+    """The same of dense rows with weights of the samples."""
+    for row in range(len(rows)):
+        total = largest = 0.0
+        for position in range(len(weights)):
+            if weights[position] > 0.0:
+                value = np.float64(rows[row, position])
+                total += weights[position] * value
+                largest = max(largest, abs(value))
+        mean = total / total_weight
+        deviations = squares = 0.0
+        for position in range(len(weights)):
+            if weights[position] > 0.0:
+                deviation = rows[row, position] - mean
+                deviations += weights[position] * deviation
+                squares += weights[position] * (deviation * deviation)
         out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gdm_dask.features.block import AlignedArrays, Block, stack
 from gdm_dask.features.groups import Supports, find_pairs
-from gdm_dask.features.moments import with_samples
+from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.scores import scores
 from gdm_dask.system.scratch import work_space
 
@@ -123,8 +123,8 @@ class Question(AlignedArrays):
         Features to leave out: supports, and features that are known to correlate with one.
     supports : Supports, optional
         Leave out all features that correlate with one of these.
-    fold : int, optional
-        The samples that the problem has, as a position among the pass's folds; all by default.
+    fold : int
+        The samples that the problem has, as a position among the pass's folds.
     n_values : int
         Rows are wanted up to so many values in all.
     n_least : int
@@ -140,7 +140,7 @@ class Question(AlignedArrays):
     n_least: int = 0
     share: float = 1.0
     supports: Supports | None = None
-    fold: int | None = None
+    fold: int = 0
 
     def n_wanted(self, ranking: Ranking, share: float = 1.0) -> int:
         """How many of the best rows of a ranking are wanted."""
@@ -208,12 +208,12 @@ class ScorePass:
     Attributes
     ----------
     questions : list of Question
-    folds : list of ndarray of int64, increasing
-        Samples of problems that do not have all: moments, scores and correlations are those of these samples alone.
+    folds : list of Fold
+        Samples of the problems, and their weights: moments, scores and correlations are those of these samples.
     """
 
     questions: Sequence[Question]
-    folds: Sequence[np.ndarray] = ()
+    folds: Sequence[Fold] = (ALL_SAMPLES,)
     name = "scores"
 
     def begin(self) -> Ranked:
@@ -222,10 +222,10 @@ class ScorePass:
 
     def see(self, part: Ranked, block: Block) -> None:
         """Rank the features of a block among those so far: below the k-th best so far they need no look."""
-        for fold in {question.fold for question in self.questions}:
-            view = block if fold is None else with_samples(block, self.folds[fold])
+        for number, fold in enumerate(self.folds):
+            view = fold.of(block)
             for position, question in enumerate(self.questions):
-                if question.fold == fold:
+                if question.fold == number:
                     part.rankings[position] = self._rank(question, part.rankings[position], view)
         self._keep_rows(part, block)
 

@@ -219,6 +219,7 @@ class Fit(Step):
             "tol": Key(float, between=(0, 1)),
             "matching": Key(str, choices=("greedy", "exact")),
             "fit_intercept": SWITCH,
+            "class_weight": Key(str, choices=("balanced",)),
             "groups": SWITCH,
             "certify": SWITCH,
             "memory_limit": TEXT,

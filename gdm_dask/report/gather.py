@@ -121,8 +121,8 @@ def as_plain(value: Any) -> Any:
 
 def _parameters(model: FittedModel) -> dict[str, Any]:
     shown = (
-        "n_features_to_select", "tau", "C", "cut_size", "max_cuts", "tol", "matching", "fit_intercept", "groups",
-        "certify",
+        "n_features_to_select", "tau", "C", "cut_size", "max_cuts", "tol", "matching", "fit_intercept", "class_weight",
+        "groups", "certify",
     )  # fmt: skip
     parameters = model.get_params()
     return {name: parameters[name] for name in shown if name in parameters}

@@ -34,6 +34,7 @@ PARAMETERS = [
     *(("scheduler", value, "scheduler") for value in ("thread", 5, ["threads"])),
     *(("memory_limit", value, "size") for value in ("much", 0, -1, np.inf, np.nan)),
     *(("certify", value, "`certify` must be True or False") for value in (None, 1, "yes")),
+    *(("class_weight", value, "`class_weight` must be None, 'balanced' or a dict") for value in ("rare", 2, {1: -1.0})),
     *(("n_workers", value, "`n_workers` must be None or an integer >= 1") for value in (0, 1.5, "2", True)),
 ]
 

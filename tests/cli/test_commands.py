@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.store_helpers import gdm, run_gdm, some_labels, some_matrix, write_svmlight
 
-from gdm_dask import ingest, open_store
+from gdm_dask import GroupDiscoveryMachine, ingest, open_store
 from gdm_dask.cli.app import ORDER
 
 
@@ -90,6 +91,17 @@ def test_a_fit_stops_at_its_supports_and_can_be_certified(capsys, store, tmp_pat
     assert re.search(proved + r"the proof took \d+ reads? of the data\.$", found, re.MULTILINE)
     assert gdm(capsys, "report", tmp_path / "b", "-o", tmp_path / "report.md")[0] == 0
     assert "The supports explain at least" in (tmp_path / "report.md").read_text().partition("## Bounds")[2]
+
+
+def test_classes_have_the_same_weight_in_all(capsys, store, tmp_path: Path) -> None:
+    options = ["--run", tmp_path / "run", "-k", "2", "--scheduler", "synchronous", "--class-weight"]
+    assert gdm(capsys, "fit", store, *options, "balanced")[0] == 0
+    expected = GroupDiscoveryMachine(2, class_weight="balanced").fit(store)
+    found = GroupDiscoveryMachine.load(tmp_path / "run")
+    assert found.class_weight == "balanced"
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    code, _, err = gdm(capsys, "fit", store, *options, "equal", "--overwrite")
+    assert (code, "`class_weight` must be None, 'balanced' or a dict of weights >= 0, got 'equal'" in err) == (2, True)
 
 
 def test_a_certificate_needs_a_number_of_supports(capsys, store, tmp_path: Path) -> None:

@@ -57,8 +57,9 @@ def test_each_problem_equals_the_fit_of_its_own_samples(kind, m, n, sparse, k, i
         solve(problems, data, quietly)
         assert data.counts.passes == max(problem.n_reads for problem in problems)
     for problem in problems:
-        alone = Problem(y[problem.samples], problem.settings)
-        with data_of(memory(X[:, problem.samples], sparse)) as data:
+        samples = problem.fold.samples
+        alone = Problem(y[samples], problem.settings)
+        with data_of(memory(X[:, samples], sparse)) as data:
             solve([alone], data, quietly)
         assert problem.cuts == alone.cuts
         assert problem.stopped == alone.stopped

@@ -1,0 +1,77 @@
+"""Weights of samples as they are given: checked, and multiplied by the weights of their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+
+
+def sample_weights(
+    sample_weight: Any, class_weight: Mapping[Any, float] | str | None, classes: np.ndarray, codes: np.ndarray
+) -> np.ndarray | None:
+    """Weights of samples that have weights of their own, or of their classes; None where all are 1.
+
+    Parameters
+    ----------
+    sample_weight : array of shape (n_samples,), or None
+    class_weight : dict, "balanced" or None
+        Weights of classes; a class that a dict does not name has the weight 1. "balanced" gives all classes the same
+        weight in all, and leaves the sum over all samples as it is.
+    classes : ndarray of shape (K,)
+    codes : ndarray of shape (n_samples,), int
+        The class of each sample, as a position among `classes`.
+
+    Examples
+    --------
+    >>> sample_weights(None, "balanced", np.array(["no", "yes"]), np.array([0, 0, 0, 1])).round(3).tolist()
+    [0.667, 0.667, 0.667, 2.0]
+    >>> sample_weights([1, 1, 2, 0.5], {"yes": 3}, np.array(["no", "yes"]), np.array([0, 0, 0, 1])).tolist()
+    [1.0, 1.0, 2.0, 1.5]
+    """
+    if sample_weight is None and class_weight is None:
+        return None
+    weights = np.ones(len(codes)) if sample_weight is None else _checked(sample_weight, len(codes))
+    if class_weight is not None:
+        weights = weights * _of_classes(class_weight, classes, np.bincount(codes, weights, len(classes)))[codes]
+    empty = classes[np.bincount(codes, weights, len(classes)) == 0].tolist()
+    if empty:
+        given = "`sample_weight`" if class_weight is None else "`sample_weight` times `class_weight`"
+        raise BadInput(f"{given} must be positive for a sample of each class, but those of class {empty[0]!r} are zero")
+    return weights
+
+
+def _checked(sample_weight: Any, n_samples: int) -> np.ndarray:
+    try:
+        weights = np.array(sample_weight, np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"`sample_weight` must hold numbers: {error}") from error
+    if weights.shape != (n_samples,):
+        raise BadInput(f"`sample_weight` must have shape ({n_samples},), one for each sample, got {weights.shape}")
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        raise BadInput(f"`sample_weight` must be finite and >= 0, got {weights[wrong[0]]} for sample {wrong[0]}")
+    return weights
+
+
+def _of_classes(class_weight: Mapping[Any, float] | str, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """The weight of each class; `totals` are the sums of its samples' own weights."""
+    if isinstance(class_weight, str):
+        share = totals.sum() / len(classes)
+        return np.array([share / total if total > 0 else 0.0 for total in totals])
+    known = classes.tolist()
+    strange = [label for label in class_weight if label not in known]
+    if strange:
+        raise BadInput(f"`class_weight` must name classes among {known}, got {strange[0]!r}")
+    return np.array([float(class_weight.get(label, 1.0)) for label in known])
+
+
+def is_class_weight(value: Any) -> bool:
+    """Whether an estimator can have this `class_weight`."""
+    if isinstance(value, Mapping):
+        numbers = [weight for weight in value.values() if isinstance(weight, int | float | np.integer | np.floating)]
+        return len(numbers) == len(value) and all(0 <= weight < np.inf for weight in numbers)
+    return value is None or (isinstance(value, str) and value == "balanced")

@@ -1,0 +1,194 @@
+"""Weights equal repetition: a fit with whole weights is the fit of the samples repeated, and 0 leaves a sample out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.instances import data_of, informative, many, memory, seeds, whole
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from gdm_dask import GroupDiscoveryMachine, ingest
+from gdm_dask.analysis.cross_validation import tune
+from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.fit import choose_settings, fit
+from gdm_dask.cutting_plane.problem import Iteration, Problem
+from gdm_dask.cutting_plane.svm import _direct, _iterative
+from gdm_dask.cutting_plane.weights import sample_weights
+from gdm_dask.errors import BadInput
+from gdm_dask.features.moments import with_weights
+
+#: Without ties: rounding decides between equal features, and sums of repeated samples round in their own way.
+untied = st.sampled_from(["noise", "groups", "float32"])
+close = {"rtol": 1e-9, "atol": 1e-12}
+
+
+def whole_weights(y: np.ndarray, seed: int) -> np.ndarray:
+    """Weights 0 to 3, not 0 for all samples of a class."""
+    weights = np.random.default_rng(seed).integers(0, 4, len(y)).astype(float)
+    weights[[np.argmax(y), np.argmin(y)]] = 1.0
+    return weights
+
+
+def repeated(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    times = weights.astype(int)
+    return np.repeat(X, times, axis=1), np.repeat(y, times)
+
+
+@pytest.mark.filterwarnings("ignore:.*fewer than n_features_to_select")
+@many(30)
+@given(untied, st.integers(5, 40), st.integers(30, 60), st.booleans(), st.sampled_from([None, 3]), st.booleans(),
+       st.sampled_from(["greedy", "exact"]), seeds)  # fmt: skip
+def test_a_fit_with_weights_is_the_fit_of_repeated_samples(kind, m, n, sparse, k, intercept, matching, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    weights = whole_weights(y, seed)
+    X_long, y_long = repeated(X, y, weights)
+    settings = choose_settings(m, len(y_long), k=k, max_cuts=6, intercept=intercept, matching=matching)
+    with data_of(memory(X_long, sparse)) as data:
+        expected = fit(data, y_long, settings, k, certify=k is not None)
+    for block_bytes in (400, 1 << 20):
+        with data_of(memory(X, sparse, block_bytes)) as data:
+            found = fit(data, y, settings, k, certify=k is not None, weights=weights)
+        assert [it.cut for it in found.history] == [it.cut for it in expected.history]
+        assert found.stopped == expected.stopped
+        np.testing.assert_array_equal(found.support_features, expected.support_features)
+        for support, group in expected.groups.items():
+            np.testing.assert_array_equal(found.groups[support], group)
+        for name in ("lower_bounds", "upper_bounds", "weights", "coef", "redundancy_rate"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), **close)
+        if k is not None:
+            assert found.certified_share == pytest.approx(expected.certified_share, abs=1e-9)
+
+
+@many(20)
+@given(untied, st.integers(5, 30), st.integers(40, 60), st.booleans(), seeds)
+def test_weights_of_the_samples_of_a_fold(kind, m, n, sparse, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    rng = np.random.default_rng(seed)
+    fold, weights = np.sort(rng.choice(n, n - 10, replace=False)), rng.gamma(1.0, size=n - 10)
+    settings = choose_settings(m, n, max_cuts=6)
+    problem, alone = Problem(y[fold], settings, fold, weights), Problem(y[fold], settings, weights=weights)
+    with data_of(memory(X, sparse, 700)) as data, data_of(memory(X[:, fold], sparse)) as own:
+        solve([problem], data, lambda problem: None)
+        solve([alone], own, lambda problem: None)
+    assert problem.cuts == alone.cuts
+    np.testing.assert_array_equal(problem.upper_bounds, alone.upper_bounds)
+    np.testing.assert_array_equal(problem.master.duals, alone.master.duals)
+
+
+@many(20)
+@given(untied, st.integers(5, 30), st.integers(40, 60), st.booleans(), seeds)
+def test_weight_zero_leaves_a_sample_out(kind, m, n, sparse, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    rng = np.random.default_rng(seed)
+    weights = rng.gamma(1.0, size=n) * (rng.random(n) < 0.8)
+    kept = weights > 0
+    X[:, ~kept] *= 1e6
+    settings = choose_settings(m, n, max_cuts=6)
+    with data_of(memory(X, sparse)) as data, data_of(memory(X[:, kept], sparse)) as own:
+        found = fit(data, y, settings, None, weights=weights)
+        expected = fit(own, y[kept], settings, None, weights=weights[kept])
+    np.testing.assert_array_equal(found.support_features, expected.support_features)
+    np.testing.assert_allclose(found.upper_bounds, expected.upper_bounds, **close)
+    np.testing.assert_allclose(found.coef, expected.coef, rtol=1e-7, atol=1e-12)
+    assert {k: v.tolist() for k, v in found.groups.items()} == {k: v.tolist() for k, v in expected.groups.items()}
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("solver", [_direct, _iterative])
+def test_a_refit_with_weights_is_the_refit_of_repeated_samples(solver, sparse: bool) -> None:
+    X, y = informative(4, 60, 3, "float32")
+    weights = whole_weights(y, 3)
+    X_long, y_long = repeated(X, y, weights)
+    coef, intercept = solver(with_weights(whole(X, sparse), weights), y)
+    expected, expected_intercept = solver(whole(X_long, sparse), y_long)
+    np.testing.assert_allclose(coef, expected, rtol=1e-4 if solver is _iterative else 1e-9)
+    assert intercept == pytest.approx(expected_intercept, rel=1e-4, abs=1e-4)
+
+
+def test_a_checkpoint_goes_on_with_the_same_weights_only(tmp_path: Path) -> None:
+    X, y = informative(60, 80, 1)
+    store = ingest(X.T, tmp_path / "data.zarr", y, block_bytes=4000)
+    weights = np.random.default_rng(0).gamma(2.0, size=80)
+    machine = GroupDiscoveryMachine(cut_size=3, max_cuts=6, tol=0.0, scheduler="synchronous")
+    expected = clone(machine).fit(store, sample_weight=weights)
+
+    def stop(iteration: Iteration) -> None:
+        if iteration.number == 2:
+            raise KeyboardInterrupt
+
+    state = tmp_path / "state.npz"
+    with pytest.raises(KeyboardInterrupt):
+        machine.fit(store, sample_weight=weights, callback=stop, checkpoint=state)
+    with pytest.raises(BadInput, match="of another fit: weights was"):
+        machine.fit(store, checkpoint=state)
+    found = machine.fit(store, sample_weight=weights, checkpoint=state)
+    np.testing.assert_array_equal(found.support_features_, expected.support_features_)
+    np.testing.assert_array_equal(found.upper_bounds_, expected.upper_bounds_)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+
+
+def test_a_search_weighs_the_classes_of_each_split(tmp_path: Path) -> None:
+    X, y = informative(30, 120, 0, "noise")
+    store = ingest(X.T, tmp_path / "data.zarr", y)
+    for name, class_weight in {"one": None, "other": {1: 50.0}}.items():
+        tune(store, GroupDiscoveryMachine(4, class_weight=class_weight), {"C": [1.0, 50.0]}, tmp_path / name)
+    assert (tmp_path / "one").read_text() != (tmp_path / "other").read_text()
+
+
+CLASSES = np.array(["no", "yes"])
+CODES = np.array([0, 0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, 1, 1], r"must have shape \(4,\), one for each sample, got \(3,\)"),
+        (np.ones((4, 1)), r"must have shape \(4,\)"),
+        (2.0, r"must have shape \(4,\)"),
+        ([1, -1, 1, 1], "must be finite and >= 0, got -1.0 for sample 1"),
+        ([1, 1, np.nan, 1], "must be finite and >= 0, got nan for sample 2"),
+        ([1, 1, 1, np.inf], "must be finite and >= 0, got inf for sample 3"),
+        (["much"] * 4, "must hold numbers"),
+        ([0, 0, 0, 0], "must be positive for a sample of each class, but those of class 'no' are zero"),
+        ([1, 1, 1, 0], "must be positive for a sample of each class, but those of class 'yes' are zero"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(weights, message: str) -> None:
+    with pytest.raises(BadInput, match=f"`sample_weight` {message}"):
+        sample_weights(weights, None, CLASSES, CODES)
+    with pytest.raises(BadInput, match="`sample_weight`"):
+        GroupDiscoveryMachine().fit(np.eye(4), CLASSES[CODES], sample_weight=weights)
+
+
+def test_class_weights_multiply_the_weights_of_samples() -> None:
+    own = np.array([1.0, 2.0, 0.0, 0.5])
+    assert sample_weights(own, {"yes": 4}, CLASSES, CODES).tolist() == [1.0, 2.0, 0.0, 2.0]
+    balanced = sample_weights(own, "balanced", CLASSES, CODES)
+    assert np.bincount(CODES, balanced) == pytest.approx([1.75, 1.75])
+    with pytest.raises(BadInput, match=r"`class_weight` must name classes among \['no', 'yes'\], got 'maybe'"):
+        sample_weights(None, {"maybe": 1.0}, CLASSES, CODES)
+    with pytest.raises(BadInput, match="`sample_weight` times `class_weight` must be positive"):
+        sample_weights(None, {"yes": 0.0}, CLASSES, CODES)
+
+
+def test_balanced_classes_are_those_of_repeated_samples() -> None:
+    X, y = informative(20, 90, 5)
+    rare = np.flatnonzero((y < 0) | (np.arange(90) % 3 == 0))
+    found = GroupDiscoveryMachine(3, class_weight="balanced").fit(X[:, rare].T, y[rare])
+    counts = np.bincount((y[rare] > 0).astype(int))
+    times = np.where(y[rare] > 0, counts[0], counts[1])
+    expected = GroupDiscoveryMachine(3).fit(np.repeat(X[:, rare], times, axis=1).T, np.repeat(y[rare], times))
+    np.testing.assert_array_equal(found.support_features_, expected.support_features_)
+    np.testing.assert_allclose(found.upper_bounds_ * len(rare), expected.upper_bounds_ * times.sum(), rtol=1e-9)
+    assert found.profile_.class_counts.tolist() == counts.tolist()  # the profile counts samples
+
+
+def test_class_weights_come_back_from_a_models_files(tmp_path: Path) -> None:
+    X, y = informative(10, 40, 5)
+    weights = {np.int64(-1): 2.0, 1: 0.5}
+    GroupDiscoveryMachine(2, class_weight=weights).fit(X.T, y.astype(int)).save(tmp_path)
+    assert GroupDiscoveryMachine.load(tmp_path).class_weight == {-1: 2.0, 1: 0.5}
