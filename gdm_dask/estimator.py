@@ -34,6 +34,7 @@ from gdm_dask.inputs import (
     weights_of,
 )
 from gdm_dask.store import as_store, is_store
+from gdm_dask.store.targets import Target
 from gdm_dask.system.progress import compile_seconds
 
 
@@ -102,6 +103,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
     coef_, intercept_ : ndarray of shape (1, k) and (1,)
         A linear SVM refitted on the supports, in raw units, in the order of `support_features_`.
     classes_ : ndarray of shape (2,)
+    target_ : Target
+        How labels become outputs, and decision values predictions.
     n_features_in_ : int
     feature_names_in_ : ndarray
         Where the input has names, up to a million of them.
@@ -191,7 +194,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
             Matrices are samples x features.
         y : array of shape (n_samples,)
-            Two classes. A store brings its own labels; given ones take their place.
+            Two classes. A store may have its own labels; given ones take their place.
         sample_weight : array of shape (n_samples,), optional
             Weights of the samples, not negative. A sample of weight 2 counts as two equal ones, and one of weight 0 as
             none: in the loss, and in means, norms and correlations. Weights that are no counts should have mean 1.
@@ -207,22 +210,22 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         """
         began, compiled = time.perf_counter(), compile_seconds()
         check_parameters(self.get_params(deep=False))
-        X, labels = check_training_data(self, X, y)
-        weights = weights_of(self, sample_weight, labels)
-        n_samples = len(labels) if weights is None else round(weights.sum())
+        X, target, Y = check_training_data(self, X, y)
+        weights = weights_of(self, sample_weight, Y[0])
+        n_samples = Y.shape[1] if weights is None else round(weights.sum())
         settings = settings_of(self, self.n_features_in_, n_samples)
         saved = None
         if checkpoint is not None:
-            saved = Checkpoint(Path(checkpoint), checkpoint_job(X, labels, settings, weights))
+            saved = Checkpoint(Path(checkpoint), checkpoint_job(X, Y, settings, weights))
         with (
             open_engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
             open_data(X, engine, self.memory_limit, settings) as data,
         ):
             found = fit(
-                data, labels, settings, self.n_features_to_select, self.groups, saved, self._reporter(callback),
+                data, Y[0], settings, self.n_features_to_select, self.groups, saved, self._reporter(callback),
                 self.certify, weights,
             )  # fmt: skip
-        self._take(found, labels)
+        self._take(found, target, Y)
         self.names_ = find_names(self, X)
         self.timings_["compiling"] = compile_seconds() - compiled
         self.timings_["total"] = time.perf_counter() - began
@@ -240,15 +243,16 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
 
         return report
 
-    def _take(self, found: Fit, labels: np.ndarray) -> None:
+    def _take(self, found: Fit, target: Target, Y: np.ndarray) -> None:
         """Set the fitted attributes."""
+        model_files.set_target(self, target)
         for name in (
             "support_features", "weights", "groups", "affiliations", "redundancy_rate", "lower_bounds", "upper_bounds",
             "gap", "certified_share", "stopped", "n_cuts", "history", "timings", "counts",
         ):  # fmt: skip
             setattr(self, f"{name}_", getattr(found, name))
         self.converged_ = bool(found.gap <= self.tol)
-        self.profile_ = model_files.profile_of(found.rows, labels, found.rho)
+        self.profile_ = model_files.profile_of(found.rows, target.members(Y), found.rho)
         self.coef_, self.intercept_ = found.coef[None], np.array([found.intercept])
 
     def name_of(self, feature: int) -> str:
@@ -294,15 +298,15 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
     def predict(self, X: Any) -> np.ndarray:
         """Class of each sample, by the refitted SVM."""
         check_is_fitted(self)
-        predicted: np.ndarray = self.classes_[(self.decision_function(X) > 0).astype(int)]
-        return predicted
+        target: Target = self.target_
+        return target.decode(self.decision_function(X)[None])
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; a store's own labels are used where `y` is None."""
         check_is_fitted(self)
         if y is None and is_store(X):
             X = as_store(X)
-            y = self.classes_[(Labelled(X, self).labels > 0).astype(int)]
+            y = self.target_.decode(Labelled(X, self).labels[None])
         return float(super().score(X, y, sample_weight))
 
     def save(self, path: str | os.PathLike[str]) -> None:

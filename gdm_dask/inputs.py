@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from crc32c import crc32c
-from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import validate_data
 
 from gdm_dask.cutting_plane.fit import settings_from, stored_data
@@ -27,6 +25,8 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import ingest
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.memory import MemoryStore
+from gdm_dask.store.target_files import check_targets
+from gdm_dask.store.targets import Numbers, Target, infer_target
 from gdm_dask.system.resources import parse_bytes
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def settings_of(estimator: GroupDiscoveryMachine, n_features: int, n_samples: in
     return settings_from(estimator.get_params(deep=False), n_features, n_samples)
 
 
-def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-    """The data and its labels as -1 and +1; sets `classes_`, `n_features_in_` and `feature_names_in_`."""
+def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple[Any, Target, np.ndarray]:
+    """The data, its target and its outputs (K, n); sets `n_features_in_` and `feature_names_in_`."""
     machine.__dict__.pop("feature_names_in_", None)  # of an earlier fit
     if is_store(X):
         X = as_store(X)
@@ -52,8 +52,7 @@ def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple
         if X.has_names and X.shape[0] <= MAX_NAMES:
             machine.feature_names_in_ = np.array(X.feature_names, dtype=object)
         if y is None:
-            machine.classes_ = np.array(X.classes)
-            return X, two_classes(X)
+            return X, *_trainable(X.own_target(), X.outputs(), X.url)
         n_samples = X.shape[1]
     elif is_dask(X):
         names = _column_names(X)
@@ -65,8 +64,11 @@ def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple
     else:
         X, y = validate_data(machine, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2)
         n_samples = X.shape[0]
-    machine.classes_, labels = encode_labels(y, n_samples)
-    return X, labels
+    if y is None:
+        raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
+    y = check_targets(y, n_samples, "y")
+    target = infer_target(y)
+    return X, *_trainable(target, target.encode(y), "y")
 
 
 def weights_of(machine: GroupDiscoveryMachine, sample_weight: Any, labels: np.ndarray) -> np.ndarray | None:
@@ -129,32 +131,18 @@ def _check_width(machine: GroupDiscoveryMachine, n_features: int, what: str, rem
         )
 
 
-def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """The two classes, and the labels as -1 and +1."""
-    if y is None:
-        raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
-    y = column_or_1d(y)
-    assert_all_finite(y, input_name="y")
-    if len(y) != n_samples:
-        raise BadInput(f"{len(y)} labels for {n_samples} samples")
-    check_classification_targets(y)
-    classes = np.unique(y)
-    if type_of_target(y, input_name="y") != "binary" or len(classes) > 2:
+def _trainable(target: Target, Y: np.ndarray, where: str) -> tuple[Target, np.ndarray]:
+    """A target and its outputs, where a machine can be fitted to them."""
+    if isinstance(target, Numbers):
+        raise BadInput(f"{where}: Unknown label type: continuous. Labels of two classes are needed.")
+    if target.n_outputs > 1:
         raise BadInput(
-            "Only binary classification is supported. The type of the target is "
-            f"{type_of_target(y)}: labels of two classes are needed."
+            f"{where}: Only binary classification is supported. The type of the target is multiclass: labels of two "
+            "classes are needed."
         )
-    if len(classes) < 2:
-        raise BadInput(f"y holds one class ({classes[0]!r}): two classes are needed")
-    return classes, np.where(y == classes[1], 1.0, -1.0)
-
-
-def two_classes(store: FeatureStore) -> np.ndarray:
-    """The labels of a store as -1 and +1, where there are samples of both."""
-    labels = store.labels.astype(np.float64)
-    if len(np.unique(labels)) < 2:
-        raise BadInput(f"{store.url} holds samples of one class only: two classes are needed")
-    return labels
+    if (Y[:, :1] == Y).all():
+        raise BadInput(f"{where} holds samples of one class only: two classes are needed")
+    return target, Y
 
 
 def default_scheduler() -> Any:
@@ -188,15 +176,14 @@ def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: 
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
         if not isinstance(X, FeatureStore):
-            labels = np.arange(X.shape[0]) % 2  # the store's labels are not used
-            X = ingest(X, os.path.join(folder, "data.zarr"), labels, memory_limit=limit)
+            X = ingest(X, os.path.join(folder, "data.zarr"), memory_limit=limit)
         with stored_data(X, engine, limit, settings) as data:
             yield data
 
 
-def checkpoint_job(X: Any, labels: np.ndarray, settings: Settings, weights: np.ndarray | None = None) -> dict[str, Any]:
+def checkpoint_job(X: Any, Y: np.ndarray, settings: Settings, weights: np.ndarray | None = None) -> dict[str, Any]:
     """Data and settings of a checkpoint: only a fit with the same ones can go on from it."""
     if not isinstance(X, FeatureStore):
         raise BadInput("a checkpoint needs a store: ingest the data first")
-    checksums = {"labels": crc32c(labels.tobytes()), "weights": None if weights is None else crc32c(weights.tobytes())}
+    checksums = {"labels": crc32c(Y.tobytes()), "weights": None if weights is None else crc32c(weights.tobytes())}
     return {"store": X.fingerprint, **checksums, **asdict(settings)}

@@ -24,10 +24,11 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.store.folder import write_whole
 from gdm_dask.store.layout import pack_text, unpack_text
+from gdm_dask.store.targets import Target, target_from_json
 from gdm_dask.system.blas import single_threaded_blas
 
 FORMAT = "gdm_dask model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: Correlations are kept among this many of the strongest supports: a map of more is not readable.
 MAX_MAPPED = 500
 #: Samples whose decision values are computed at a time: they stay in the cache.
@@ -59,6 +60,7 @@ class FittedModel(Estimator, Protocol):
     tau: float
     C: float
     n_features_in_: int
+    target_: Target
     classes_: np.ndarray
     support_features_: np.ndarray
     weights_: np.ndarray
@@ -86,15 +88,15 @@ class FittedModel(Estimator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Facts about supports, strongest first, by class (-1 before +1).
+    """Facts about supports, strongest first, by class; a target of numbers counts as one class.
 
     Attributes
     ----------
-    class_counts : ndarray of shape (2,), int64
+    class_counts : ndarray of shape (n_classes,), int64
         Samples of each class.
-    frequency : ndarray of shape (2, k), int64
+    frequency : ndarray of shape (n_classes, k), int64
         Samples of each class in which a support is not zero.
-    class_means : ndarray of shape (2, k)
+    class_means : ndarray of shape (n_classes, k)
         Mean raw value of each support in each class.
     correlations : ndarray of shape (q, q), float32
         Among the q strongest supports, at most 500 of them.
@@ -118,17 +120,17 @@ class Profile:
         return [field.name for field in fields(cls)]
 
 
-def profile_of(rows: Block, labels: np.ndarray, rho: np.ndarray) -> Profile:
-    """Profile of support rows with these correlations.
+def profile_of(rows: Block, members: np.ndarray, rho: np.ndarray) -> Profile:
+    """Profile of support rows with these correlations; `members` are the samples of each class (see `Target`).
 
     Examples
     --------
     >>> rows = Block(0, 1, 3, np.array([[0.0, 2.0, 4.0]]), np.array([2.0]), np.array([np.sqrt(8)]))
-    >>> found = profile_of(rows, np.array([-1, 1, 1]), np.ones((1, 1)))
+    >>> found = profile_of(rows, np.array([[True, False, False], [False, True, True]]), np.ones((1, 1)))
     >>> found.class_counts.tolist(), found.frequency.tolist(), found.class_means.tolist()
     ([1, 2], [[0], [2]], [[0.0], [3.0]])
     """
-    member = np.stack([labels < 0, labels > 0]).astype(np.float64)
+    member = members.astype(np.float64)
     class_counts = member.sum(axis=1)
     matrix = rows.matrix()
     with single_threaded_blas():
@@ -140,6 +142,14 @@ def profile_of(rows: Block, labels: np.ndarray, rho: np.ndarray) -> Profile:
         sums / np.maximum(class_counts, 1)[:, None],
         rho[:MAX_MAPPED, :MAX_MAPPED].astype(np.float32),
     )
+
+
+def set_target(model: Any, target: Target) -> None:
+    """Set `target_`, and `classes_` where it has classes."""
+    model.__dict__.pop("classes_", None)  # of an earlier fit
+    model.target_ = target
+    if hasattr(target, "classes"):
+        model.classes_ = np.array(target.classes)
 
 
 def decision(columns: Any, coef: np.ndarray, intercept: float) -> np.ndarray:
@@ -202,7 +212,7 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "parameters": {name: value for name, value in parameters.items() if _is_plain(value)},
-        "classes": [plain(value) for value in model.classes_],
+        "target": model.target_.to_json(),
         **{name: getattr(model, name) for name in (*_SCALARS, *_LATER)},
         "history": [asdict(iteration) for iteration in model.history_],
         "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
@@ -246,6 +256,8 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
         )
     if hashlib.sha256(data).hexdigest() != document["arrays_sha256"]:
         raise BadInput(f"{folder / 'model.npz'}: the file is damaged or of another model. Fit again.")
+    if version == 1:
+        document["target"] = {"kind": "classes", "classes": document.pop("classes")}
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         return _restore(cls, document, dict(arrays))
 
@@ -260,7 +272,7 @@ def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray])
         setattr(model, name, document[name])
     for name in _LATER:
         setattr(model, name, document.get(name))
-    model.classes_ = np.array(document["classes"])
+    set_target(model, target_from_json(document["target"]))
     model.history_ = [Iteration(**iteration) for iteration in document["history"]]
     model.groups_ = model.affiliations_ = model.profile_ = None
     if "affiliations.support" in arrays:

@@ -99,7 +99,7 @@ def _accuracies(
     splits: Sequence[Split],
 ) -> np.ndarray:
     """Accuracy of each combination on each split; all of them share every read of the store."""
-    labels = store.labels.astype(np.float64)
+    labels = store.outputs()[0]
     k = parameters["n_features_to_select"]
     codes, classes = (labels > 0).astype(np.int64), np.array(store.classes)
     weights = [sample_weights(None, parameters["class_weight"], classes, codes[split.train]) for split in splits]
@@ -150,7 +150,9 @@ def as_many_as_fit(
 
 
 def _chosen_samples(store: FeatureStore, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    labels = store.labels.astype(np.int64)
+    labels = store.codes
+    if len(store.classes) > 2:
+        raise BadInput(f"{store.url}: two classes are needed, got {len(store.classes)}")
     numbers = np.arange(len(labels))
     if most is not None and most < len(labels):
         numbers = np.sort(np.random.default_rng(0).choice(len(labels), most, replace=False))

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
 
 from gdm_dask.engine.collections import is_dask
 from gdm_dask.errors import BadInput
@@ -15,6 +14,7 @@ from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, block_redundancy_rate
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
+from gdm_dask.store.targets import TwoClasses
 
 #: Samples of a task that predicts.
 CHUNK = 100_000
@@ -54,7 +54,7 @@ class Labelled:
         if is_store(data):
             self.store = as_store(data)
             self.name = self.store.url.rstrip("/").rsplit("/", 1)[-1]
-            self.n_features, classes, codes = self.store.shape[0], self.store.classes, self.store.labels > 0
+            self.n_features, classes, codes = self.store.shape[0], self.store.classes, self.store.codes
         elif isinstance(data, tuple) and len(data) == 2:
             self.name = "the given matrix"
             self._X = _in_memory(data[0])
@@ -127,20 +127,8 @@ def _in_memory(X: Any) -> Any:
 
 
 def measures(labels: np.ndarray, values: np.ndarray) -> dict[str, float | None]:
-    """Accuracy of decision values against labels -1 and +1; balanced accuracy and AUC where both classes occur.
-
-    Examples
-    --------
-    >>> measures(np.array([-1, 1, 1, 1]), np.array([-2.0, 0.5, -0.5, 3.0]))
-    {'accuracy': 0.75, 'balanced_accuracy': 0.8333333333333333, 'auc': 1.0}
-    """
-    predicted = np.where(values > 0, 1, -1)
-    both = len(np.unique(labels)) == 2
-    return {
-        "accuracy": float(accuracy_score(labels, predicted)),
-        "balanced_accuracy": float(balanced_accuracy_score(labels, predicted)) if both else None,
-        "auc": float(roc_auc_score(labels, values)) if both else None,
-    }
+    """Quality of decision values against labels -1 and +1; see `TwoClasses.measures`."""
+    return TwoClasses((-1, 1)).measures(labels, values[None])
 
 
 def evaluate(
@@ -175,7 +163,7 @@ def evaluate(
     values = linear.predict_in_parallel(rows, scheduler) if distributed else linear.predict(rows)
     members = 0 if model.groups_ is None else len(np.unique(np.concatenate(list(model.groups_.values()))))
     return {
-        **measures(store.labels.astype(int), values),
+        **model.target_.measures(model.classes_[store.codes], values[None]),
         "redundancy_rate": block_redundancy_rate(rows),
         "n_samples": store.shape[1],
         "n_features": store.shape[0],

@@ -49,6 +49,9 @@ class TableFormat(StrEnum):
 def fit(
     store: opt.Store,
     run: Annotated[Path, typer.Option(help="Folder for the result.")],
+    target: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labels to fit, instead of the store's: .npy, .csv or text.")
+    ] = None,
     parameters: Any = None,
     scheduler: opt.Scheduler = None,
     workers: opt.Workers = None,
@@ -62,13 +65,15 @@ def fit(
     """
     from gdm_dask.inputs import settings_of
     from gdm_dask.pipeline.run_directory import RunDirectory
+    from gdm_dask.store.target_files import check_targets
 
     opened = gdm_dask.open_store(store)
+    y = None if target is None else check_targets(target, opened.shape[1], store)
     with opt.chosen_scheduler(scheduler, security) as chosen:
         estimator = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
         enough = settings_of(estimator, *opened.shape).n_supports
         with live_cuts(opened.shape[0], enough, estimator.tol, log_iteration) as on_cut:
-            model = RunDirectory(run).fit(estimator, opened, resume, overwrite, callback=on_cut)
+            model = RunDirectory(run).fit(estimator, opened, resume, overwrite, callback=on_cut, y=y)
     summarise(model, run)
 
 
@@ -112,8 +117,7 @@ def predict(
     """Print the predicted label of every sample of a store, one per line."""
     model = gdm_dask.GroupDiscoveryMachine.load(run)
     decision = model.decision_function(gdm_dask.open_store(store))
-    labels = model.classes_[(decision > 0).astype(int)]
-    values = decision.tolist()
+    labels, values = model.target_.decode(decision[None]), decision.tolist()
     lines = [f"{label}\t{value!r}" if scores else str(label) for label, value in zip(labels, values, strict=True)]
     text = "\n".join(lines) + "\n"
     if output is None:

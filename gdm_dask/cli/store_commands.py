@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -28,9 +29,17 @@ Paths = Annotated[
         "dense .npy or .zarr; last the store to make.",
     ),
 ]
-Labels = Annotated[str | None, typer.Option(help="Labels of a matrix file: .npy, or text with one per line.")]
+Targets = Annotated[
+    str | None,
+    typer.Option(
+        "--target", "--labels", metavar="FILE", help="Labels or numbers of a matrix file: .npy, .csv or text."
+    ),
+]
+Task = Annotated[
+    str | None, typer.Option(help="classification or regression; inferred from the labels or numbers by default.")
+]
 NFeatures = Annotated[int | None, typer.Option(help="Size of the feature space; features beyond are left out.")]
-Like = Annotated[str | None, typer.Option(help="A store whose features and classes this set shares (test sets).")]
+Like = Annotated[str | None, typer.Option(help="A store whose features and target this set shares (test sets).")]
 IndexBase = Annotated[int, typer.Option(help="1 if the text counts features from 1, 0 if from 0.")]
 OnError = Annotated[str, typer.Option(help="raise: end at a malformed line; skip: leave such lines out, count them.")]
 DType = Annotated[str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")]
@@ -80,7 +89,8 @@ STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 @opt.takes(security=opt.security)
 def ingest(
     paths: Paths,
-    labels: Labels = None,
+    target: Targets = None,
+    task: Task = None,
     n_features: NFeatures = None,
     like: Like = None,
     index_base: IndexBase = 1,
@@ -114,7 +124,7 @@ def ingest(
 
       gdm ingest test.svm test.zarr --like train.zarr
 
-      gdm ingest counts.npz counts.zarr --labels y.txt --memory-limit 2GB
+      gdm ingest counts.npz counts.zarr --target y.txt --memory-limit 2GB
 
       gdm ingest --text mails/ mails.zarr --strip-headers --ngrams 4 --min-df 2
     """
@@ -131,9 +141,10 @@ def ingest(
         source, names = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
     with opt.chosen_scheduler(scheduler, security) as chosen:
         done = run_ingest(
-            source, store, labels, feature_names=names, n_features=n_features, like=like, index_base=index_base,
-            on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size, memory_limit=memory_limit,
-            scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite, run_bytes=run_size,
+            source, store, target, task=task, feature_names=names, n_features=n_features, like=like,
+            index_base=index_base, on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size,
+            memory_limit=memory_limit, scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite,
+            run_bytes=run_size,
         )  # fmt: skip
     features, samples = done.store.shape
     out.print(
@@ -191,7 +202,6 @@ def _documents(
 def describe(store: FeatureStore) -> dict[str, Any]:
     """Facts for ``gdm info``, as plain values."""
     features, samples = store.shape
-    positive = int((store.labels > 0).sum())
     on_disk = store.size_on_disk()
     return {
         "store": store.url,
@@ -200,7 +210,8 @@ def describe(store: FeatureStore) -> dict[str, Any]:
         "samples": samples,
         "nonzeros": store.nnz,
         "density": store.nnz / max(1, features * samples),
-        "classes": {str(store.classes[0]): samples - positive, str(store.classes[1]): positive},
+        "target": None if store.target is None else store.target.to_json(),
+        "classes": _class_counts(store),
         "values": store.manifest.value_type,
         "codec": store.manifest.codec,
         "blocks": store.n_blocks,
@@ -212,6 +223,26 @@ def describe(store: FeatureStore) -> dict[str, Any]:
         "fingerprint": store.fingerprint,
         "provenance": store.manifest.provenance,
     }
+
+
+def _class_counts(store: FeatureStore) -> dict[str, int]:
+    """Samples of each class."""
+    if not store.classes:
+        return {}
+    counts = np.bincount(store.codes, minlength=len(store.classes)).tolist()
+    return dict(zip(map(str, store.classes), counts, strict=True))
+
+
+def _target_text(facts: dict[str, Any]) -> str:
+    """The target in one line: its classes with their samples, the first ten of many, or its numbers."""
+    if facts["target"] is None:
+        return "none: fit with --target FILE"
+    if facts["target"]["kind"] == "numbers":
+        columns = zip(facts["target"]["means"], facts["target"]["scales"], strict=True)
+        return "numbers: " + ", ".join(f"{mean:.4g} +- {scale:.4g}" for mean, scale in columns)
+    shown = [f"{name} ({count:,})" for name, count in facts["classes"].items()]
+    more = ", ..." if len(shown) > 10 else ""
+    return f"{len(shown)} classes: " + ", ".join(shown[:10]) + more
 
 
 @app.command()
@@ -226,14 +257,13 @@ def info(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
-    classes = ", ".join(f"{name} ({count:,})" for name, count in facts["classes"].items())
     source = facts["provenance"].get("source", {})
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in (
         ("store", facts["store"]),
         ("shape", f"{facts['features']:,} features x {facts['samples']:,} samples"),
         ("nonzeros", f"{facts['nonzeros']:,} (density {facts['density']:.3g})"),
-        ("classes", f"-1, +1 = {classes}"),
+        ("target", _target_text(facts)),
         ("layout", f"{facts['kind']}, values: {facts['values']}, codec: {facts['codec']}"),
         ("blocks", f"{facts['blocks']:,} of about {format_bytes(facts['bytes_decoded'] / max(1, facts['blocks']))}"),
         ("size", f"{format_bytes(facts['bytes_on_disk'])} on disk, {format_bytes(facts['bytes_decoded'])} decoded "

@@ -19,10 +19,10 @@ from gdm_dask.engine.plan import FitPlan, share_out
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
-from gdm_dask.store.buffers import SpareBuffers
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.system import interrupts
+from gdm_dask.system.scratch import SpareBuffers
 
 logger = logging.getLogger(__name__)
 Found = TypeVar("Found")

@@ -5,7 +5,7 @@ Three steps, each of which can be killed and run again:
 1. *partition*: every job reads its part of the source and leaves runs, sorted by feature, on scratch disk;
 2. *merge*: the nonzeros of every feature are known now, blocks are cut, and each is merged from its slice of every
    run, compressed, written, read back and compared;
-3. *publish*: labels and manifest are written and the store takes its name.
+3. *publish*: targets and manifest are written and the store takes its name.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
+from crc32c import crc32c
+
 from gdm_dask.engine import open_engine
 from gdm_dask.errors import BadInput, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion import plan
 from gdm_dask.ingestion.merge import make_blocks
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
-from gdm_dask.ingestion.source import IngestOptions, SourceFacts, encode, find_classes
+from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source
 from gdm_dask.ingestion.staging import Staging
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import write_array
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.targets import infer_target
 from gdm_dask.system.progress import compile_seconds
 from gdm_dask.system.resources import default_memory_limit, n_cores, parse_bytes
 
@@ -64,7 +67,7 @@ def ingest(source: Any, path: str | os.PathLike[str], y: Any = None, **options: 
     path : path or URL
         Where the store goes.
     y : array or path, optional
-        Labels, where the source does not carry them.
+        Labels or numbers to predict, where the source does not carry them. A store needs none.
     **options
         See `run_ingest`.
 
@@ -78,8 +81,8 @@ def ingest(source: Any, path: str | os.PathLike[str], y: Any = None, **options: 
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = ingest(np.eye(3), folder + "/eye.zarr", y=["no", "yes", "no"])
-    ...     store.shape, store.nnz, store.classes, store.labels.tolist()
-    ((3, 3), 3, ['no', 'yes'], [-1, 1, -1])
+    ...     store.shape, store.nnz, store.classes, store.y.tolist()
+    ((3, 3), 3, ['no', 'yes'], ['no', 'yes', 'no'])
     """
     return run_ingest(source, path, y, **options).store
 
@@ -91,6 +94,7 @@ def run_ingest(
     *,
     n_features: int | None = None,
     like: FeatureStore | str | os.PathLike[str] | None = None,
+    task: str | None = None,
     index_base: int = 1,
     on_error: str = "raise",
     dtype: str = "auto",
@@ -114,7 +118,10 @@ def run_ingest(
     n_features : int, optional
         Size of the feature space; nonzeros of features beyond it are ignored and counted.
     like : store or path, optional
-        Take the feature space, feature names and classes of this store: for test sets.
+        Take the feature space, feature names and target of this store: for test sets.
+    task : {None, "classification", "regression"}
+        Whether the targets are classes or numbers. By default text, booleans, any two values, and whole numbers with
+        at most 100 distinct values, each on two samples on average, are classes.
     index_base : {1, 0}
         Whether the features of svmlight text are counted from 1 or from 0.
     on_error : {"raise", "skip"}
@@ -150,10 +157,10 @@ def run_ingest(
         if n_features not in (None, like.shape[0]):
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
-    options = IngestOptions(n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes))
+    options = IngestOptions(n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task)
     given = open_source(source, y, options)
     facts = given.facts
-    _check_labels(facts, like)
+    targets = _known_targets(facts, like, task)
     names = _feature_names(feature_names, facts, like, n_features)
     limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     staging = Staging(Folder(path, storage_options), scratch)
@@ -163,6 +170,7 @@ def run_ingest(
         "options": asdict(options),
         "names": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
         "like": None if like is None else like.fingerprint,
+        "targets": targets,
         "format_version": layout.FORMAT_VERSION,
     }
     with staging:
@@ -176,7 +184,7 @@ def run_ingest(
                 return IngestReport(FeatureStore(staging.target))
             announce_scratch(facts, staging)
             runs, runs_kept = make_runs(given, staging, engine, size, options)
-            parts = summarise(runs, facts, options, None if like is None else like.classes)
+            parts = summarise(runs, facts, options, None if like is None else like.target)
             entries, blocks_kept = make_blocks(parts, staging, engine, options, names, limit)
         store = _publish(parts, entries, facts, staging, options)
     if parts.skipped:
@@ -197,7 +205,9 @@ def _publish(
         raise GdmError("the blocks do not hold all nonzeros that were read. Please report this bug of gdm_dask.")
     folder, codec = staging.store, options.codec
     layout.write_group(folder, "blocks")
-    arrays = {"labels": write_array(folder, "labels", parts.labels, codec)}
+    arrays = {}
+    if parts.packed_targets is not None:
+        arrays["targets"] = write_array(folder, "targets", parts.packed_targets, codec)
     if facts.sample_ids is not None:
         ids = layout.write_text(folder, "sample_ids", facts.sample_ids, codec)
         arrays |= {f"sample_ids/{key}": entry for key, entry in ids.items()}
@@ -213,8 +223,8 @@ def _publish(
         | {"python": platform.python_version()},
     }
     manifest = layout.Manifest(
-        parts.kind, (parts.n_features, parts.n_samples), parts.nnz, parts.value_type, codec, parts.classes, entries,
-        arrays, provenance,
+        parts.kind, (parts.n_features, parts.n_samples), parts.nnz, parts.value_type, codec,
+        None if parts.target is None else parts.target.to_json(), entries, arrays, provenance,
     )  # fmt: skip
     staging.mark_finished(manifest.fingerprint)
     layout.write_manifest(folder, manifest)
@@ -233,11 +243,13 @@ def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:
     return None
 
 
-def _check_labels(facts: SourceFacts, like: FeatureStore | None) -> None:
-    """Refuse wrong labels before the work where they are known already."""
-    if facts.labels is not None:
-        classes = find_classes(facts.labels, facts.where) if like is None else like.classes
-        encode(facts.labels, classes, facts.where)
+def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | None) -> list[Any] | None:
+    """Identity of targets that are known before the work; refuses wrong ones."""
+    if facts.labels is None:
+        return None
+    known = None if like is None else like.target
+    target = infer_target(facts.labels, task, facts.where) if known is None else known
+    return [target.to_json(), crc32c(target.pack(facts.labels, facts.where))]  # type: ignore[arg-type]
 
 
 def _feature_names(

@@ -7,7 +7,6 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from gdm_dask.engine import Engine, open_engine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.values import widest
 from gdm_dask.ingestion.runs import Run, finished_run, write_run
-from gdm_dask.ingestion.source import MAX_COUNT, IngestOptions, Source, SourceFacts, SourcePart, encode, find_classes
+from gdm_dask.ingestion.source import MAX_COUNT, IngestOptions, Source, SourceFacts, SourcePart
 from gdm_dask.ingestion.staging import Staging
+from gdm_dask.store.targets import Numbers, Target, are_numbers, as_values, infer_target, target_of_classes
 from gdm_dask.system.progress import report
 from gdm_dask.system.resources import format_bytes
 
@@ -33,10 +33,9 @@ class Partition:
         In the order of their samples.
     first_samples : list of int
         Number of each run's first sample.
-    labels : ndarray of shape (n_samples,), int8
-        -1 or +1.
-    classes : list
-        What became -1 and what became +1.
+    target : Target or None
+    packed_targets : ndarray or None
+        As the store keeps them; see `Target.pack`.
     """
 
     kind: str
@@ -45,8 +44,8 @@ class Partition:
     n_samples: int
     n_features: int
     value_type: str
-    labels: np.ndarray
-    classes: list[Any]
+    target: Target | None
+    packed_targets: np.ndarray | None
 
     @property
     def nnz(self) -> int:
@@ -121,8 +120,8 @@ def partition_part(
     return runs, kept, part.nbytes
 
 
-def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, classes: list[Any] | None) -> Partition:
-    """Sum up the runs, and check them as a whole."""
+def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, target: Target | None) -> Partition:
+    """Sum up the runs, and check them as a whole; `target` is known where the set shares the target of another."""
     where = facts.where
     n_samples = facts.n_samples if facts.n_samples is not None else sum(run.n_samples for run in runs)
     n_features = options.n_features or facts.n_features or max((run.n_features for run in runs), default=0)
@@ -138,15 +137,36 @@ def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, class
     if n_samples > MAX_COUNT:
         raise BadInput(f"{where}: a store can hold at most {MAX_COUNT} samples, got {n_samples}")
     first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])[:-1].tolist()
-    if facts.labels is not None:
-        classes = find_classes(facts.labels, where) if classes is None else classes
-        labels = encode(facts.labels, classes, where)
-    else:  # run by run: all of them at once, as they were written, would take eight times as much memory
-        distinct = np.concatenate([np.unique(run.read("labels")) for run in runs])
-        classes = find_classes(distinct, where) if classes is None else classes
-        parts = zip(runs, first_samples, strict=True)
-        labels = np.concatenate([encode(run.read("labels"), classes, where, first) for run, first in parts])
+    target, packed = _targets(runs, first_samples, n_samples, facts, options.task, target)
     return Partition(
-        facts.kind, runs, first_samples, n_samples, n_features, widest([run.value_type for run in runs]), labels,
-        classes,
-    )  # fmt: skip
+        facts.kind, runs, first_samples, n_samples, n_features, widest([run.value_type for run in runs]), target, packed
+    )
+
+
+def _targets(
+    runs: list[Run], first_samples: list[int], n_samples: int, facts: SourceFacts, task: str | None,
+    target: Target | None,
+) -> tuple[Target | None, np.ndarray | None]:  # fmt: skip
+    """The target of the samples, and the targets as the store keeps them."""
+    where = facts.where
+    if facts.labels is not None:
+        target = infer_target(facts.labels, task, where) if target is None else target
+        return target, target.pack(facts.labels, where)
+    if not all("labels" in run.arrays for run in runs):
+        return None, None
+    # run by run: all class labels at once, as they were written, would take eight times as much memory
+    if target is None:
+        parts = zip(runs, first_samples, strict=True)
+        distinct = np.unique(np.concatenate([_distinct(run, where, first) for run, first in parts]))
+        shape = (n_samples, *runs[0].arrays["labels"].shape[1:])
+        if are_numbers(distinct, shape, task, where):
+            target = Numbers.of(np.concatenate([run.read("labels") for run in runs]), where)
+        else:
+            target = target_of_classes(distinct, n_samples, where)
+    parts = zip(runs, first_samples, strict=True)
+    return target, np.concatenate([target.pack(run.read("labels"), where, first) for run, first in parts])
+
+
+def _distinct(run: Run, where: str, first_sample: int) -> np.ndarray:
+    """Distinct labels of a run."""
+    return np.unique(as_values(run.read("labels"), where, first_sample))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.store.chunks import check_codec
 from gdm_dask.store.layout import MAX_BLOCK_BYTES
+from gdm_dask.store.target_files import check_targets
+from gdm_dask.store.targets import TASKS
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ class IngestOptions:
     dtype: str
     codec: str
     block_bytes: int
+    task: str | None = None
 
     def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise BadInput(f"`task` must be 'classification' or 'regression', got {self.task!r}")
         if self.index_base not in (0, 1):
             raise BadInput(f"`index_base` must be 0 or 1, got {self.index_base!r}")
         if self.on_error not in ("raise", "skip"):
@@ -88,7 +92,7 @@ class SourceFacts:
     n_samples, n_features, n_entries : int, optional
         Sizes, if known beforehand; `n_entries` is the number of entries that a file declares, zeros included.
     labels : ndarray, optional
-        Labels of all samples; None if the slabs carry them.
+        Labels or numbers of all samples; None if the slabs carry them, or if there are none.
     feature_names, sample_ids : list of str, optional
     vocabulary : Vocabulary, optional
         Vocabulary of documents, to be kept in the store.
@@ -161,8 +165,8 @@ class DenseSource(Source):
         Only its shape and type are used.
     rows : callable
         Makes the part of the samples ``start`` to ``stop``.
-    y : array or path
-        Labels.
+    y : array, path or None
+        Labels or numbers of the samples.
     where : str
         Name of the matrix for messages.
     description, identity : dict
@@ -213,85 +217,6 @@ def only_file(paths: list[str]) -> str:
     return paths[0]
 
 
-def as_labels(y: Any, n_samples: int, where: str) -> np.ndarray:
-    """Labels as a 1-D array with one entry per sample; `y` may be a file of labels (.npy, or one per line)."""
-    if y is None:
-        raise BadInput(f"{where}: labels are missing; pass y=..., or --labels FILE on the command line")
-    labels = _read_labels(os.fspath(y)) if isinstance(y, (str, os.PathLike)) else np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise BadInput(f"{where}: labels must have shape (n_samples,), got {labels.shape}")
-    if len(labels) != n_samples:
-        raise BadInput(f"{where}: {len(labels)} labels for {n_samples} samples")
-    return labels
-
-
-def _read_labels(path: str) -> np.ndarray:
-    try:
-        if path.endswith(".npy"):
-            labels: np.ndarray = np.load(path, allow_pickle=False)
-            return labels
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except OSError as error:
-        raise BadInput(f"{path}: labels cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise BadInput(f"{path}: labels cannot be read: {error}") from error
-    words = [line for line in lines if line]
-    try:
-        return np.array([float(word) for word in words])
-    except ValueError:
-        return np.array(words)
-
-
-def plain(value: Any) -> Any:
-    """A label as a plain Python value that JSON can hold; whole floats become ints.
-
-    >>> plain(np.float64(1.0)), plain(np.float32(0.5)), plain("spam")
-    (1, 0.5, 'spam')
-    """
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
-
-
-def find_classes(labels: np.ndarray, where: str) -> list[Any]:
-    """Return the two classes, sorted; raise `BadInput` unless there are two."""
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise BadInput(f"{where}: sample {int(np.flatnonzero(~np.isfinite(labels))[0])} has no label (NaN or infinity)")
-    try:
-        classes = [plain(value) for value in np.unique(labels)]
-    except TypeError:
-        raise BadInput(f"{where}: the labels mix types that cannot be ordered") from None
-    if len(classes) == 1:
-        raise BadInput(f"{where}: every sample has the label {classes[0]!r}: there must be two classes")
-    if len(classes) != 2:
-        shown = ", ".join(map(repr, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        raise BadInput(
-            f"{where}: the labels must have two classes, got {len(classes)}: {shown}. Keep two of them, or set one "
-            "against the rest."
-        )
-    return classes
-
-
-def encode(labels: np.ndarray, classes: list[Any], where: str, first_sample: int = 0) -> np.ndarray:
-    """Labels as int8: -1 for the first class, +1 for the second.
-
-    Examples
-    --------
-    >>> encode(np.array(["ham", "spam"]), ["ham", "spam"], "mails").tolist()
-    [-1, 1]
-    """
-    negative, positive = (labels == value for value in classes)
-    unknown = ~(negative | positive)
-    if unknown.any():
-        sample = int(np.flatnonzero(unknown)[0])
-        raise BadInput(
-            f"{where}: sample {first_sample + sample} has label {plain(labels[sample])!r}, but the classes are "
-            f"{classes[0]!r} and {classes[1]!r}"
-        )
-    return np.where(positive, 1, -1).astype(np.int8)
+def as_labels(y: Any, n_samples: int, where: str) -> np.ndarray | None:
+    """Labels or numbers with one entry per sample, from an array or a file; None where none are given."""
+    return None if y is None else check_targets(y, n_samples, where)

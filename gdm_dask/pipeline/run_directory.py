@@ -18,6 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from crc32c import crc32c
+
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.model import plain
 from gdm_dask.store.folder import write_whole
@@ -62,6 +65,7 @@ class RunDirectory:
         overwrite: bool = False,
         callback: Callable[[Iteration], None] | None = None,
         wait: float = 0.0,
+        y: np.ndarray | None = None,
     ) -> GroupDiscoveryMachine:
         """Fit on a store, saving its state after each cut and the result at the end.
 
@@ -77,12 +81,14 @@ class RunDirectory:
             Gets an `Iteration` after each cut.
         wait : float
             Seconds to wait for another process that works in the folder.
+        y : ndarray, optional
+            Targets; they take the place of the store's.
         """
         with self._opened(wait):
             if self._job is not None and self._read_description().get("job") == self._job:
                 resume, overwrite = True, False
             self._check(resume, overwrite)
-            description = self._describe(estimator, store)
+            description = self._describe(estimator, store, y)
             if self.model.exists() and not overwrite:
                 return self._finished(type(estimator), description)
             if overwrite:
@@ -100,7 +106,7 @@ class RunDirectory:
                     callback(iteration)
 
             try:
-                estimator.fit(store, callback=on_cut, checkpoint=self.checkpoint)
+                estimator.fit(store, y, callback=on_cut, checkpoint=self.checkpoint)
             except BaseException:
                 if self.checkpoint.exists():
                     logger.warning("%s: the state after the last cut is saved; go on with --resume", self.path)
@@ -134,9 +140,13 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
         self._write_description(description)
 
-    def _describe(self, estimator: GroupDiscoveryMachine, store: FeatureStore) -> dict[str, Any]:
+    def _describe(self, estimator: GroupDiscoveryMachine, store: FeatureStore, y: np.ndarray | None) -> dict[str, Any]:
         parameters = {key: plain(value) for key, value in estimator.get_params().items() if key not in HOW_NOT_WHAT}
-        return {"store": store.url, "fingerprint": store.fingerprint, "parameters": parameters, "job": self._job}
+        target = None if y is None else f"{crc32c(np.ascontiguousarray(y).tobytes()):08x}"
+        return {
+            "store": store.url, "fingerprint": store.fingerprint, "target": target, "parameters": parameters,
+            "job": self._job,
+        }  # fmt: skip
 
     def _read_description(self) -> dict[str, Any]:
         try:
@@ -163,7 +173,7 @@ class RunDirectory:
 
     def _finished(self, cls: type[GroupDiscoveryMachine], description: dict[str, Any]) -> GroupDiscoveryMachine:
         earlier = self._read_description()
-        for key in ("fingerprint", "parameters"):
+        for key in ("fingerprint", "target", "parameters"):
             if earlier.get(key) != description[key]:
                 raise BadInput(f"{self.path} holds a fit with another {key}: choose another folder, or --overwrite")
         logger.info("%s: the fit was finished before", self.path)

@@ -14,10 +14,9 @@ import numpy as np
 
 from gdm_dask.errors import DamagedStore
 from gdm_dask.features.whole_numbers import from_whole, to_whole
-from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.chunks import codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
-from gdm_dask.system.scratch import work_space
+from gdm_dask.system.scratch import Buffers, work_space
 
 #: Decoded bytes of one chunk: large enough that a chunk's overhead is noise, small enough to fetch one row.
 CHUNK_BYTES = 4 << 20

@@ -15,9 +15,10 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.values import dtype_of
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array
-from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.targets import Target, target_from_json
 from gdm_dask.system.resources import default_memory_limit, format_bytes, n_cores
+from gdm_dask.system.scratch import Buffers
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -35,8 +36,8 @@ class FeatureStore:
         (features, samples).
     nnz : int
         Nonzero values.
-    classes : list
-        The two original labels: [what became -1, what became +1].
+    target : Target or None
+        Of the samples; see `gdm_dask.store.targets`.
     manifest : Manifest
         Everything that is known without reading the arrays, with the provenance.
     """
@@ -46,7 +47,10 @@ class FeatureStore:
         self.manifest = layout.read_manifest(folder)
         self.shape = self.manifest.shape
         self.nnz = self.manifest.nnz
-        self.classes = self.manifest.classes
+        try:
+            self.target = None if self.manifest.target is None else target_from_json(self.manifest.target)
+        except BadInput as error:
+            raise DamagedStore(f"{self.url}: the manifest is damaged: {error}. {REMEDY}") from error
 
     def __repr__(self) -> str:
         features, samples = self.shape
@@ -90,10 +94,46 @@ class FeatureStore:
         """Decoded bytes of all blocks."""
         return sum(entry.nbytes for entry in self.manifest.blocks)
 
+    @property
+    def classes(self) -> list[Any]:
+        """The classes, sorted; none in a store of numbers or without targets."""
+        return list(getattr(self.target, "classes", ()))
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets as they were ingested: labels (n,), or numbers (n,) or (n, K)."""
+        return self.own_target().unpack(self.packed_targets)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Position of each sample's class in `classes`."""
+        if not self.classes:
+            raise BadInput(f"{self.url}: the samples have no classes. Pass labels: y=..., or --target FILE.")
+        return self.packed_targets
+
+    def outputs(self) -> np.ndarray:
+        """Targets as outputs of the machine, (K, n) float64; see `Target.encode`."""
+        return self.own_target().outputs(self.packed_targets)
+
+    def own_target(self) -> Target:
+        """The target; raises `BadInput` where there is none."""
+        if self.target is None:
+            raise BadInput(f"{self.url}: the store has no targets. Pass them: y=..., or --target FILE.")
+        return self.target
+
     @cached_property
-    def labels(self) -> np.ndarray:
-        """Labels of the samples, -1 or +1, int8."""
-        return self._root_array("labels")
+    def packed_targets(self) -> np.ndarray:
+        """Targets as they are stored, checked; see `Target.pack`."""
+        target = self.own_target()
+        if "labels" in self.manifest.arrays:  # format 1
+            labels = self._root_array("labels")
+            packed, wrong = (labels > 0).astype(np.uint8), not np.isin(labels, (-1, 1)).all()
+        else:
+            packed, wrong = self._root_array("targets"), False
+        problem = "the labels are not -1 or +1" if wrong else target.problem_of(packed, self.manifest.shape[1])
+        if problem is not None:
+            raise DamagedStore(f"{self.url}: the targets are damaged: {problem}. {REMEDY}")
+        return packed
 
     @cached_property
     def sample_ids(self) -> list[str] | None:
@@ -244,8 +284,8 @@ class FeatureStore:
         for name, entry in self.manifest.arrays.items():
             check_metadata(self._folder, name, entry)
             self._root_array(name)
-        if len(self.labels) != self.shape[1] or not np.isin(self.labels, (-1, 1)).all():
-            raise DamagedStore(f"{self.url}: the labels are not -1 or +1 for each sample. {REMEDY}")
+        if self.target is not None:
+            _ = self.packed_targets
         with ThreadPoolExecutor(n_cores()) as pool:
             for size in pool.map(self._verify_block, range(self.n_blocks)):
                 if progress is not None:

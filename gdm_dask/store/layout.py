@@ -3,7 +3,7 @@
 ::
 
     STORE/zarr.json                  root group; its attribute "gdm_dask" is the manifest
-    STORE/labels                     (n,) int8: -1 or +1
+    STORE/targets                    optional: (n,) class codes, or (n, K) float64 (format 1: labels, -1 or +1)
     STORE/sample_ids/{offsets,text}  optional
     STORE/vocabulary                 (bytes,) uint8: of a store of documents, what makes rows of further ones
     STORE/blocks/00000/indptr        (rows + 1,) uint32: where each feature's nonzeros begin   (sparse stores)
@@ -34,16 +34,16 @@ from gdm_dask.errors import DamagedStore
 from gdm_dask.features.block import Block
 from gdm_dask.features.whole_numbers import fewest_decimals, shorten
 from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_ranges, write_array
-from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import PARTIAL, Folder
+from gdm_dask.system.scratch import Buffers
 
 FORMAT = "gdm_dask feature store"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ROOT = "zarr.json"
 #: All that can lie in a store's folder.
-ROOT_NAMES = frozenset({ROOT, "labels", "sample_ids", "vocabulary", "blocks"})
+ROOT_NAMES = frozenset({ROOT, "labels", "targets", "sample_ids", "vocabulary", "blocks"})
 
-ROOT_ARRAYS = frozenset({"labels", "sample_ids/offsets", "sample_ids/text", "vocabulary"})
+ROOT_ARRAYS = frozenset({"labels", "targets", "sample_ids/offsets", "sample_ids/text", "vocabulary"})
 BLOCK_ARRAYS = frozenset({"values", "means", "norms", "indptr", "indices", "counts", "names/offsets", "names/text"})
 
 #: Decoded bytes of a block: a quarter of a second of work or less, and a small part of any worker's memory.
@@ -92,15 +92,18 @@ class Manifest:
     nnz: int
     value_type: str
     codec: str
-    classes: list[Any]
+    target: dict[str, Any] | None
     blocks: list[BlockEntry]
     arrays: dict[str, ArrayEntry]
     provenance: dict[str, Any] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over shape, classes and the checksums of all chunks: equal for equal content."""
-        content = {key: value for key, value in asdict(self).items() if key != "provenance"}
+        """SHA-256 over shape, target and the checksums of all chunks: equal for equal content."""
+        content = {key: value for key, value in asdict(self).items() if key not in ("provenance", "format_version")}
+        if self.format_version == 1:
+            content["classes"] = content.pop("target")["classes"]
         return hashlib.sha256(_canonical(content)).hexdigest()
 
 
@@ -110,7 +113,7 @@ def _canonical(document: Any) -> bytes:
 
 def write_manifest(folder: Folder, manifest: Manifest) -> None:
     """Write the root group. It comes last: a store without it is no store."""
-    body = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(manifest)}
+    body = {"format": FORMAT, **asdict(manifest)}
     body["sha256"] = hashlib.sha256(_canonical(body)).hexdigest()
     root = {"zarr_format": 3, "node_type": "group", "attributes": {"gdm_dask": body}}
     folder.write(ROOT, json.dumps(root).encode())
@@ -128,15 +131,17 @@ def read_manifest(folder: Folder) -> Manifest:
         raise DamagedStore(
             f"{folder.url}: {ROOT} is not that of a feature store, or it is damaged. Make one with 'gdm ingest'."
         ) from error
-    if version != FORMAT_VERSION:
+    if version not in (1, FORMAT_VERSION):
         raise DamagedStore(
-            f"{folder.url}: the store has format version {version}, this software reads version {FORMAT_VERSION}. "
+            f"{folder.url}: the store has format version {version}, this software reads up to {FORMAT_VERSION}. "
             "Install a matching gdm_dask, or ingest the source again."
         )
     digest = body.pop("sha256", None)
     if digest != hashlib.sha256(_canonical(body)).hexdigest():
         raise DamagedStore(f"{folder.url}: the manifest in {ROOT} is damaged. Ingest the source again.")
-    del body["format"], body["format_version"]
+    del body["format"]
+    if version == 1:
+        body["target"] = {"kind": "classes", "classes": body.pop("classes")}
     body["shape"] = tuple(body["shape"])
     body["blocks"] = [BlockEntry.from_json(entry) for entry in body["blocks"]]
     body["arrays"] = {name: ArrayEntry(**entry) for name, entry in body["arrays"].items()}

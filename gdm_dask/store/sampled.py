@@ -12,9 +12,9 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.moments import with_samples
-from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.folder import Folder
+from gdm_dask.system.scratch import Buffers
 
 
 def draw_samples(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
@@ -54,17 +54,18 @@ class SampledStore(FeatureStore):
         super().__init__(folder)
         self._whole = FeatureStore(folder)
         self.fraction, self.seed = fraction, seed
-        self.samples = draw_samples(self._whole.labels, fraction, seed)
+        strata = self._whole.codes if self._whole.classes else np.zeros(self.shape[1], np.uint8)
+        self.samples = draw_samples(strata, fraction, seed)
         self.shape = (self.shape[0], len(self.samples))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return sampled_store, (self.url, self.fraction, self.seed, self._folder.storage_options)
 
     @cached_property
-    def labels(self) -> np.ndarray:
-        """Labels of the chosen samples."""
-        labels: np.ndarray = self._whole.labels[self.samples]
-        return labels
+    def packed_targets(self) -> np.ndarray:
+        """Targets of the chosen samples."""
+        chosen: np.ndarray = self._whole.packed_targets[self.samples]
+        return chosen
 
     @property
     def fingerprint(self) -> str:

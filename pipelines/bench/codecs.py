@@ -20,7 +20,7 @@ from measure import machine
 
 import gdm_dask
 from gdm_dask.store import FeatureStore
-from gdm_dask.store.buffers import SpareBuffers
+from gdm_dask.system.scratch import SpareBuffers
 
 N_SAMPLES, N_FEATURES, N_NONZEROS = 100_000, 500_000, 25_000_000
 

@@ -29,9 +29,9 @@ from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.arrays import read_array
-from gdm_dask.store.buffers import Buffers
 from gdm_dask.store.folder import Folder
 from gdm_dask.store.layout import block_path
+from gdm_dask.system.scratch import Buffers
 
 K, N_SUPPORTS, TAU, N_THREADS = 400, 200, 0.25, 2
 TURNS = 5

@@ -119,7 +119,7 @@ def test_sampled_store_has_the_chosen_columns(kind: str, tmp_path: Path) -> None
     chosen = draw_samples(np.where(y == "yes", 1, -1), 0.4, 3)
     expected = as_rows(X[chosen])
     assert store.shape == (40, len(chosen))
-    assert store.labels.tolist() == np.where(y[chosen] == "yes", 1, -1).tolist()
+    assert store.y.tolist() == y[chosen].tolist()
     features = np.array([30, 2, 17])
     rows = store.load_rows(features)
     np.testing.assert_array_equal(rows.to_scipy().toarray(), X[chosen][:, features].T)

@@ -194,7 +194,7 @@ def test_some_samples_of_a_store_of_whole_numbers(decimal_store: FeatureStore) -
     taken = taken_store(decimal_store.url, samples)
     direct = gdm_dask.ingest(
         csr_array(decimal_store.to_scipy().toarray()[:, samples].T), f"{decimal_store.url}-direct",
-        decimal_store.labels[samples], block_bytes=10**6,
+        decimal_store.y[samples], block_bytes=10**6,
     ).load_block(0)  # fmt: skip
     blocks = [taken.load_block(number) for number in range(taken.n_blocks)]
     assert {block.decimals for block in blocks} == {4}

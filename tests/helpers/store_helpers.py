@@ -163,4 +163,4 @@ def assert_store_equals(store, matrix, labels=None):
     np.testing.assert_array_equal(store.read_rows(some).toarray(), expected[some])
     np.testing.assert_array_equal(store.counts, np.count_nonzero(expected, axis=1))
     if labels is not None:
-        np.testing.assert_array_equal(np.where(store.labels > 0, store.classes[1], store.classes[0]), labels)
+        np.testing.assert_array_equal(store.y, labels)

@@ -62,7 +62,7 @@ def test_every_source_can_be_cut_or_padded(tmp_path, form, n_features):
 def test_a_test_set_may_have_one_class_but_no_new_one(tmp_path, train):
     one = gdm_dask.ingest(TRAIN[:5], tmp_path / "one", np.full(5, 1.0), like=train)
     assert one.classes == train.classes == [-1, 1]
-    assert one.labels.tolist() == [1] * 5
+    assert one.y.tolist() == [1] * 5
     for labels in ([1, -1, 2, 1, 1], ["1", "-1", "1", "1", "1"]):
         with pytest.raises(BadInput, match=r"sample \d has label .*but the classes are -1 and 1"):
             gdm_dask.ingest(TRAIN[:5], tmp_path / "two", labels, like=train)
@@ -81,8 +81,9 @@ def test_labels_of_any_two_values(tmp_path, negative, positive):
     store = gdm_dask.ingest(np.eye(4), tmp_path / "s", labels)
     assert store.classes == [negative, positive]
     assert [type(value) for value in store.classes] == [type(value) for value in (negative, positive)]
-    assert store.labels.tolist() == [1, -1, 1, -1]
-    assert store.labels.dtype == np.int8
+    assert store.y.tolist() == [positive, negative, positive, negative]
+    assert store.outputs().tolist() == [[1, -1, 1, -1]]
+    assert store.codes.dtype == np.uint8
 
 
 @pytest.mark.parametrize("block_bytes", [1, 64 << 20])

@@ -60,7 +60,7 @@ def test_text_and_stores_hold_the_same_for_any_number_of_workers(tmp_path, monke
     assert filecmp.cmp(tmp_path / "1.svm", tmp_path / "3.svm", shallow=False)
     from_text = ingest(tmp_path / "1.svm", tmp_path / "text.zarr", n_features=stores[0].shape[0])
     assert stores[0].fingerprint == stores[1].fingerprint == from_text.fingerprint
-    np.testing.assert_array_equal(stores[0].labels, from_text.labels)
+    np.testing.assert_array_equal(stores[0].y, from_text.y)
 
 
 def test_planted_groups_are_found_and_a_test_set_is_of_the_same_kind(tmp_path):

@@ -123,7 +123,7 @@ def test_counts_are_those_of_scikit_learn(tmp_path, analyzer, monkeypatch):
     order, peer_order = np.lexsort(found.T), np.lexsort(expected.T)
     np.testing.assert_array_equal(found[order], expected[peer_order])
     assert store.classes == ["ham", "spam"]
-    assert store.labels.tolist() == [1, -1, -1, -1, 1]
+    assert store.codes.tolist() == [1, 0, 0, 0, 1]
     if analyzer == "word":
         assert store.feature_names == sorted(peer.vocabulary_)
 

@@ -37,10 +37,10 @@ def test_labels_of_a_matrix_lie_in_a_file_of_their_own(tmp_path: Path, monkeypat
     np.save("y.npy", Y)
     Path("matrix.toml").write_text(MATRIX.format(files=files))
     assert run_pipeline(load_pipeline("matrix.toml")).status == "done"
-    np.testing.assert_array_equal(open_store("runs/matrix/data/train.zarr").labels, Y)
+    np.testing.assert_array_equal(open_store("runs/matrix/data/train.zarr").y, Y)
     np.save("y.npy", -Y)
     run_pipeline(load_pipeline("matrix.toml"))
-    np.testing.assert_array_equal(open_store("runs/matrix/data/train.zarr").labels, -Y)
+    np.testing.assert_array_equal(open_store("runs/matrix/data/train.zarr").y, -Y)
 
 
 def test_labels_have_to_be_acquired(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_all_forms_of_data_give_the_same_bits(case):
     assert not shuffled(matrix[:, features]).has_canonical_format
     forms = [
         dense, np.asfortranarray(dense), sp.csr_array(dense), sp.csc_matrix(dense), shuffled(matrix[:, features]),
-        store.load_rows(features), Labelled((matrix, store.labels), model).rows(features),
+        store.load_rows(features), Labelled((matrix, store.y), model).rows(features),
     ]  # fmt: skip
     for form in forms:
         np.testing.assert_array_equal(decision(form, model.coef_[0], model.intercept_[0]), expected)
@@ -79,6 +79,6 @@ def test_tasks_over_samples_give_the_same_bits(case):
 
 def test_an_evaluation_measures_the_decision_function(case):
     _, store, model = case
-    expected = measures(store.labels.astype(int), model.decision_function(store))
+    expected = measures(store.outputs()[0], model.decision_function(store))
     assert expected["accuracy"] == model.score(store)
     assert evaluate(model, store).items() >= expected.items()

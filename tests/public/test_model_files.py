@@ -73,7 +73,7 @@ def test_files_hold_no_pickles(machine: GroupDiscoveryMachine, tmp_path: Path) -
         raise AssertionError(f"{text} is not JSON")
 
     document = json.loads((tmp_path / "model" / "model.json").read_text(), parse_constant=no_constants)
-    assert document["format_version"] == 1
+    assert document["format_version"] == 2
     with np.load(tmp_path / "model" / "model.npz", allow_pickle=False) as arrays:
         assert all(arrays[name].dtype != object for name in arrays)
 
@@ -97,8 +97,8 @@ def rewrite(path: Path, **changes) -> None:
 
 
 def test_a_newer_format_is_refused(saved: Path) -> None:
-    rewrite(saved, format_version=2)
-    with pytest.raises(BadInput, match=r"format version 2, this software reads up to 1\. Install a newer gdm_dask"):
+    rewrite(saved, format_version=3)
+    with pytest.raises(BadInput, match=r"format version 3, this software reads up to 2\. Install a newer gdm_dask"):
         GroupDiscoveryMachine.load(saved)
 
 

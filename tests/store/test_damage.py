@@ -38,7 +38,7 @@ def first_chunk(folder, array):
 def arrays_of(kind):
     per_block = {"sparse": ("indptr", "indices"), "dense": ("counts",)}[kind]
     per_block += ("values", "means", "norms", "names/offsets", "names/text")
-    return ["labels", "sample_ids/offsets", "sample_ids/text", *(f"blocks/00001/{name}" for name in per_block)]
+    return ["targets", "sample_ids/offsets", "sample_ids/text", *(f"blocks/00001/{name}" for name in per_block)]
 
 
 def damage(how, path, array, other, sister):
@@ -83,8 +83,8 @@ def test_damaged_chunks_are_found(tmp_path, whole, kind, array, how):
 
 def read_through(store, array):
     """Read what a user would, so that the array is needed."""
-    if array == "labels":
-        return store.labels
+    if array == "targets":
+        return store.y
     if array.startswith("sample_ids"):
         return store.sample_ids
     if "names" in array:
@@ -123,7 +123,7 @@ ROOTS = {
     "not ours": (lambda root: root.write_text('{"zarr_format": 3, "node_type": "group"}'), "not that of a feature"),
     "edited": (lambda root: edit(root, lambda body: body.update(nnz=1)), "manifest in zarr.json is damaged"),
     "edited block": (lambda root: edit(root, lambda body: body["blocks"].pop()), "manifest in zarr.json is damaged"),
-    "newer": (lambda root: edit(root, lambda body: body.update(format_version=99)), "version 99.*reads version"),
+    "newer": (lambda root: edit(root, lambda body: body.update(format_version=99)), "version 99.*reads up to 2"),
 }
 
 
@@ -147,10 +147,10 @@ def test_commands_tell_of_damage(tmp_path, whole, capsys):
     code, out, err = gdm(capsys, "verify", tmp_path / "s")
     assert (code, out) == (2, "")
     assert "chunk 0 of array 'blocks/00001/indices' is damaged" in err
-    damage("missing", tmp_path / "s", "labels", None, None)
+    damage("missing", tmp_path / "s", "targets", None, None)
     code, _, err = gdm(capsys, "info", tmp_path / "s")
     assert code == 2
-    assert "array 'labels' is damaged: it is missing" in err
+    assert "array 'targets' is damaged: it is missing" in err
 
 
 def test_what_checksums_cannot_tell_is_found(tmp_path, whole):

@@ -108,14 +108,15 @@ def test_a_row_that_does_not_fit_is_refused_before_the_work(tmp_path):
 def test_a_feature_that_does_not_fit_can_go_on_with_more_memory(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "x.npy", rng.random((3000, 5)))
+    y = rng.choice([0, 1], 3000)
     options = {"block_bytes": 1000, "n_workers": 2, "run_bytes": 10_000}
     monkeypatch.setattr(plan, "CHUNKS_BYTES", 0)
     limit = plan.BASE_BYTES + 2 * plan.PARSE_FACTOR * plan.MIN_RUN_BYTES
     monkeypatch.setattr(plan, "BASE_BYTES", limit - 20_000)
     monkeypatch.setattr(plan, "MIN_RUN_BYTES", 100)
     with pytest.raises(BadInput, match=r"makes a block of .*kB.*it goes on where it stopped"):
-        run_ingest(tmp_path / "x.npy", tmp_path / "s", rng.choice([0, 1], 3000), memory_limit=limit, **options)
-    done = run_ingest(tmp_path / "x.npy", tmp_path / "s", rng.choice([0, 1], 3000), **options)
+        run_ingest(tmp_path / "x.npy", tmp_path / "s", y, memory_limit=limit, **options)
+    done = run_ingest(tmp_path / "x.npy", tmp_path / "s", y, **options)
     assert done.runs_written == 0
     assert done.runs_kept > 0
 

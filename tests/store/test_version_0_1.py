@@ -28,6 +28,8 @@ def test_the_store_opens_and_verifies(expected):
     assert store.fingerprint == expected["fingerprint"]
     assert store.shape == (40, 80)
     store.verify()
+    assert store.outputs().shape == (1, 80)
+    assert store.y.tolist() == [store.classes[int(label > 0)] for label in store.outputs()[0]]
 
 
 def test_the_model_predicts_the_same(expected):

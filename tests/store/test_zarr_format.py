@@ -75,7 +75,7 @@ def test_a_reader_needs_only_the_readme(tmp_path, kind):
         names += [text[a:b].decode() for a, b in itertools.pairwise(offsets)]
     np.testing.assert_array_equal(dense, store.to_scipy().toarray())
     assert names == NAMES == store.feature_names
-    assert set(root["labels"][:].tolist()) == {-1, 1}
+    assert set(root["targets"][:].tolist()) == {0, 1}
 
 
 def test_large_arrays_are_cut_into_chunks(tmp_path, monkeypatch):

@@ -1,0 +1,51 @@
+"""Files of targets."""
+
+from __future__ import annotations
+
+import csv
+import os
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+
+
+def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
+    """Targets with one entry per sample; `y` is an array, or the path of a file."""
+    values = read_targets(os.fspath(y), n_samples) if isinstance(y, (str, os.PathLike)) else np.asarray(y)
+    if values.ndim == 0:
+        raise BadInput(f"{where}: labels must have shape (n_samples,), got {values.shape}")
+    if len(values) != n_samples:
+        raise BadInput(f"{where}: {len(values)} labels for {n_samples} samples")
+    return values
+
+
+def read_targets(path: str, n_samples: int) -> np.ndarray:
+    """Read targets of so many samples: ``.npy``, ``.csv`` with a column per output, or text with one value per line.
+
+    One line more than there are samples is a header.
+    """
+    try:
+        if path.endswith(".npy"):
+            return np.array(np.load(path, mmap_mode="r", allow_pickle=False))  # refuses a header that lies
+        with open(path, encoding="utf-8", newline="") as file:
+            lines = csv.reader(file) if path.endswith(".csv") else ([line.strip()] for line in file)
+            rows = [[word.strip() for word in row] for row in lines if any(row)]
+    except OSError as error:
+        raise BadInput(f"{path}: labels cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, csv.Error) as error:
+        raise BadInput(f"{path}: labels cannot be read: {error}") from error
+    if len(rows) == n_samples + 1:
+        del rows[0]
+    for row in rows:
+        if len(row) != len(rows[0]):
+            raise BadInput(
+                f"{path}: lines have {len(rows[0])} and {len(row)} values. Give every sample the same number."
+            )
+    words = np.array(rows)
+    values = words[:, 0] if words.ndim == 2 and words.shape[1] == 1 else words
+    try:
+        return values.astype(np.float64)
+    except ValueError:
+        return values
