@@ -211,7 +211,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         began, compiled = time.perf_counter(), compile_seconds()
         check_parameters(self.get_params(deep=False))
         X, target, Y = check_training_data(self, X, y)
-        weights = weights_of(self, sample_weight, Y[0])
+        weights = weights_of(self, sample_weight, target, Y)
         n_samples = Y.shape[1] if weights is None else round(weights.sum())
         settings = settings_of(self, self.n_features_in_, n_samples)
         saved = None

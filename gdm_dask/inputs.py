@@ -71,12 +71,13 @@ def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple
     return X, *_trainable(target, target.encode(y), "y")
 
 
-def weights_of(machine: GroupDiscoveryMachine, sample_weight: Any, labels: np.ndarray) -> np.ndarray | None:
+def weights_of(machine: GroupDiscoveryMachine, sample_weight: Any, target: Target, Y: np.ndarray) -> np.ndarray | None:
     """Weights of the samples, with those of their classes; None where all are 1."""
     if sample_weight is None and machine.class_weight is None:
         return None
     given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
-    return sample_weights(given, machine.class_weight, machine.classes_, (labels > 0).astype(np.int64))
+    classes = np.array(getattr(target, "classes", ()))
+    return sample_weights(given, machine.class_weight, classes, (Y[0] > 0).astype(np.int64))
 
 
 def _column_names(X: Any) -> list[str] | None:

@@ -45,7 +45,7 @@ class Dataset:
         """The training part in memory as scikit-learn's linear machines take it without a copy, and its labels."""
         train = self.train
         matrix = train.to_scipy(memory_limit=1 << 62).T.tocsr()
-        return matrix.astype(np.float64, copy=False), train.labels.astype(np.float64)
+        return matrix.astype(np.float64, copy=False), train.outputs()[0]
 
     @property
     def is_available(self) -> bool:

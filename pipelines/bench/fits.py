@@ -29,10 +29,10 @@ DEMANDED = {"enron": (0.970, 1 / 3)}
 def judged(data: Dataset, features: np.ndarray) -> dict[str, Any]:
     """How good a selection is."""
     train, test = data.train, data.test
-    rows, labels = train.load_rows(np.asarray(features)), train.labels.astype(np.float64)
+    rows, labels = train.load_rows(np.asarray(features)), train.outputs()[0]
     coef, intercept = refit(rows, labels)
     decision = test.load_rows(np.asarray(features)).to_scipy().T @ coef + intercept
-    accuracy = float(np.mean((decision > 0) == (test.labels > 0)))
+    accuracy = float(np.mean((decision > 0) == (test.outputs()[0] > 0)))
     redundancy = round(block_redundancy_rate(rows), 5)
     return {"features": len(features), "accuracy": round(accuracy, 4), "redundancy": redundancy}
 
@@ -50,7 +50,7 @@ def _warm_up(data: Dataset) -> None:
     train = data.train
     few = train.load_rows(np.arange(0, train.shape[0], -(-train.shape[0] // 50))).to_scipy().T.tocsr()
     path = data.folder / "warm-up.zarr"
-    GroupDiscoveryMachine(2, max_cuts=2).fit(ingest(few, path, train.labels, overwrite=True))
+    GroupDiscoveryMachine(2, max_cuts=2).fit(ingest(few, path, train.outputs()[0], overwrite=True))
 
 
 def peer(select: Callable[..., tuple[np.ndarray, float]], data: Dataset) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def take_turns(**runs: Callable[[], object]) -> dict[str, float]:
 def weights_of(store: FeatureStore) -> np.ndarray:
     """Weights of the samples as a master problem leaves them: some heavy, many light; times the labels."""
     alpha = np.random.default_rng(0).random(store.shape[1]) ** 3
-    return (alpha / alpha.sum() * store.labels)[None]
+    return (alpha / alpha.sum() * store.outputs()[0])[None]
 
 
 def decode(store: FeatureStore, pool: ThreadPoolExecutor, as_stored: bool) -> None:
