@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 import dask
 import distributed
 from dask.utils import funcname
-from distributed.client import FutureCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.comm.core import connect as open_comm
 from distributed.scheduler import KilledWorker
 from distributed.utils import LoopRunner
@@ -38,7 +38,7 @@ Future: TypeAlias = "distributed.Future[Any]"
 Result = TypeVar("Result")
 
 #: What Dask raises where tasks, workers or the scheduler are gone.
-GONE = (KilledWorker, FutureCancelledError, asyncio.CancelledError, OSError, TimeoutError)
+GONE = (KilledWorker, FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError, TimeoutError)
 #: Vectors go with the graph. The configuration is that of all threads: one at a time changes it.
 _LARGE_GRAPHS = {"distributed.admin.large-graph-warning-threshold": "100GB"}
 _quiet = threading.Lock()
@@ -49,6 +49,8 @@ PAUSE = 0.1
 SPREAD = 5.0
 #: How often in a row tasks may be lost before they are given up; once where none ends.
 MAX_LOSSES = 10
+#: So many times the silence or the stall of a worker it is not asked again, unless there are no others.
+REST = 5.0
 #: Parts that one task merges.
 FAN_IN = 16
 
@@ -56,9 +58,9 @@ FAN_IN = 16
 class Lost(Exception):
     """Tasks will not come back: their keys, some workers or the scheduler are gone."""
 
-    def __init__(self, why: str, workers: Collection[str] = (), most: int = MAX_LOSSES) -> None:
+    def __init__(self, why: str, workers: Collection[str] = (), waited: float = 0.0, most: int = MAX_LOSSES) -> None:
         super().__init__(why)
-        self.workers, self.most = workers, most
+        self.workers, self.waited, self.most = workers, waited, most
 
 
 def seconds(name: str) -> float:
@@ -80,11 +82,11 @@ class ClusterEngine(Engine):
     shares_memory = False
 
     def __init__(self, client: distributed.Client, owned: list[Any]) -> None:
-        assert client.scheduler is not None
         self.client = client
         self.left_out: set[str] = set()
+        self._resting: dict[str, float] = {}  # workers that hung, and until when they are spared
         self._owned = owned
-        self._address = str(client.scheduler.address)
+        self._address = getattr(client.scheduler, "address", "an unknown address")  # while it connects again
         try:
             workers = self.workers()
         except BaseException:
@@ -134,6 +136,15 @@ class ClusterEngine(Engine):
         logger.warning("worker %s %s: it is left out", worker.name, why)
         self.left_out.add(worker.name)
 
+    def allowed(self) -> list[str] | None:
+        """Workers that tasks are to go to, where these are not all."""
+        now = time.monotonic()
+        resting = {name for name, until in self._resting.items() if until > now}
+        if not resting and not self.left_out:
+            return None
+        names = [worker.name for worker in self.workers()]
+        return [name for name in names if name not in resting] or names
+
     def map(
         self,
         function: Task,
@@ -157,6 +168,7 @@ class ClusterEngine(Engine):
                 if (future := tasks.next_ended()) is not None:
                     results[running[future]] = result = tasks.result(future)
                     del running[future]
+                    tasks.gained = True
                     if on_done is not None:
                         on_done(result)
 
@@ -181,9 +193,8 @@ class ClusterEngine(Engine):
     def _until_done(self, attempt: Callable[[_Tasks], Result]) -> Result:
         """Make an attempt, and again where its tasks are lost."""
         losses = 0
-        avoid: set[str] = set()
         while True:
-            tasks = _Tasks(self, avoid)
+            tasks = _Tasks(self)
             try:
                 with interrupts.held_back(tasks.wake):
                     try:
@@ -191,14 +202,14 @@ class ClusterEngine(Engine):
                     finally:
                         tasks.cancel()
             except Lost as loss:
-                losses += 1
+                losses = 1 if tasks.gained else losses + 1
                 if losses > loss.most:
                     raise EngineError(
                         f"tasks on the cluster at {self._address} were lost {losses} times in a row ({loss}). Look for "
                         "workers that hang or are out of memory, and go on with --resume where a fit was begun."
                     ) from loss
                 logger.warning("tasks were lost (%s): sending them again", loss)
-                avoid = avoid.union(loss.workers)
+                self._resting.update(dict.fromkeys(loss.workers, time.monotonic() + REST * loss.waited))
                 self.workers()  # an error where the scheduler or all workers are gone for good
 
     def close(self, wait: bool = True) -> None:
@@ -208,29 +219,20 @@ class ClusterEngine(Engine):
 
 
 class _Tasks:
-    """Tasks of one attempt, and the watch over them.
+    """Tasks of one attempt, and the watch over them."""
 
-    Parameters
-    ----------
-    engine : ClusterEngine
-    avoid : set of str
-        Workers that are not to run them, unless there are no others.
-    """
-
-    def __init__(self, engine: ClusterEngine, avoid: set[str]) -> None:
+    def __init__(self, engine: ClusterEngine) -> None:
         self._engine, self._client = engine, engine.client
         self._futures: list[Future] = []
         self._ended: queue.SimpleQueue[Future | None] = queue.SimpleQueue()
         self._since = time.monotonic()
         self._beats: dict[str, float] = {}  # heartbeats of the workers at that time; none while tasks end
-        self._avoid = avoid
-        self._allowed: list[str] | None = None  # workers, where there are others
+        self._allowed: list[str] | None = None
+        self.gained = False  # whether a result came that need not be computed again
 
     def begin(self, args: tuple[Any, ...]) -> Future:
         """Send the arguments of all tasks: once, as the result of a task, which Dask makes again where it is lost."""
-        if self._avoid or self._engine.left_out:
-            names = [worker.name for worker in self._engine.workers()]
-            self._allowed = [name for name in names if name not in self._avoid] or names
+        self._allowed = self._engine.allowed()
         (shared,) = self.send(_itself, [args])
         while self.next_ended() is not shared:
             pass
@@ -276,18 +278,20 @@ class _Tasks:
         silent = [name for name, beat in beats.items() if self._beats.get(name) == beat]
         if waited > silence and silent:
             logger.warning("worker %s has been silent for %g s: its tasks go to others", ", ".join(silent), silence)
-            raise Lost("workers are silent", silent)
+            raise Lost("workers are silent", silent, silence)
         if waited > stall:
             with _losses():
                 busy = [name for name, keys in self._client.processing().items() if keys]
-            raise Lost(f"no task has ended for {stall:g} s", busy, most=1)
+            raise Lost(f"no task has ended for {stall:g} s", busy, stall, most=1)
 
     def result(self, future: Future) -> Any:
-        """The result of a task that has ended; its own errors come through."""
-        failed = future.status == "error"
+        """The result of a task that has ended; its own errors come through, all others are losses."""
         try:
             return future.result(timeout=seconds("silence"))
-        except (ModuleNotFoundError, RuntimeError) as error:
+        except (Exception, asyncio.CancelledError) as error:
+            # the scheduler and the client raise whatever they meet where a worker leaves while they fetch a result
+            if future.status != "error" or isinstance(error, KilledWorker):
+                raise Lost(type(error).__name__) from error
             missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
             if not isinstance(missing, ModuleNotFoundError):
                 raise
@@ -295,10 +299,6 @@ class _Tasks:
                 f"the scheduler or a worker cannot run the task ({missing}). Install gdm_dask {VERSION} on all "
                 "machines of the cluster."
             ) from error
-        except GONE as error:
-            if failed and not isinstance(error, KilledWorker):
-                raise  # by the task itself
-            raise Lost(type(error).__name__) from error
 
     def wake(self) -> None:
         """End a wait: a signal has arrived."""

@@ -90,7 +90,7 @@ def test_chaos(store, expected, cluster, tmp_path: Path) -> None:
         rng = random.Random(1000 * SEED + number)
         run = tmp_path / f"run-{number}"
         arguments = ["fit", store.url, "--run", run, "--resume", "--scheduler", cluster.address, *OPTIONS]
-        env = {"DASK_GDM_DASK__SILENCE": "1", "DASK_GDM_DASK__WAIT_FOR_WORKERS": "60"}
+        env = {"DASK_GDM_DASK__SILENCE": "2", "DASK_GDM_DASK__WAIT_FOR_WORKERS": "60"}
         with Chaos(cluster, rng, FAULTS_PER_FIT) as chaos:
             for attempt, cuts in enumerate([3, 6, 10**6]):
                 fit = gdm(*arguments, log=tmp_path / f"fit-{number}-{attempt}.log", env=env)

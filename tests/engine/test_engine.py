@@ -17,8 +17,9 @@ import distributed
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from distributed.client import ClosedClientError
 from helpers.clusters import Cluster, Started, is_running, until
-from helpers.engine_tasks import count_running, die, die_once, fail_at_two, square
+from helpers.engine_tasks import add_up, count_running, die, die_once, fail_at_two, square
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.engine import open_engine
@@ -185,6 +186,47 @@ def test_an_error_of_a_task_comes_through(scheduler: str, cluster) -> None:
         pytest.raises(FileNotFoundError, match="part-2"),
     ):
         engine.map(fail_at_two, range(4))
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("distributed.Client.map", ClosedClientError("Client is connecting.")),
+        ("distributed.Client.replicate", KeyError("tcp://127.0.0.1:1")),
+        ("distributed.Future.result", KeyError("tcp://127.0.0.1:1")),
+        ("distributed.Future.result", AttributeError("'NoneType' object has no attribute 'with_traceback'")),
+        ("distributed.Future.result", TimeoutError()),
+    ],
+)
+def test_errors_of_dask_itself_are_losses(cluster, monkeypatch, where: str, error: Exception) -> None:
+    """Where a worker leaves, scheduler and client raise whatever they meet."""
+    name, method = where.rsplit(".", 1)
+    owner = getattr(distributed, name.rsplit(".", 1)[1])
+    plain, errors = getattr(owner, method), [error]
+
+    def fails_once(*args, **options):
+        if errors:
+            raise errors.pop()
+        return plain(*args, **options)
+
+    monkeypatch.setattr(owner, method, fails_once)
+    with open_engine(cluster.address) as engine:
+        assert engine.map(square, [1, 2, 3], np.ones(2)) == [2.0, 4.0, 6.0]
+        assert engine.reduce(square, add_up, [1, 2, 3], np.ones(2)) == 12.0
+    assert not errors
+
+
+def test_losses_between_results_are_not_losses_in_a_row(cluster, monkeypatch) -> None:
+    plain, calls = distributed.Future.result, itertools.count()
+
+    def fails_half_of_the_time(*args, **options):
+        if next(calls) % 2:
+            raise KeyError("tcp://127.0.0.1:1")
+        return plain(*args, **options)
+
+    monkeypatch.setattr(distributed.Future, "result", fails_half_of_the_time)
+    with open_engine(cluster.address) as engine:
+        assert engine.map(square, range(30), np.ones(2), at_once=3) == [2.0 * number for number in range(30)]
 
 
 def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:

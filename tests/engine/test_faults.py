@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dask
+import distributed
 import pytest
 from helpers.clusters import FOREVER, TINY, Cluster, same_model, until
 
@@ -73,7 +74,7 @@ def test_a_worker_hangs_and_comes_back(store, expected, tmp_path: Path, cluster)
 
 def test_a_task_hangs_on_a_worker_that_lives(store, expected, tmp_path: Path, cluster) -> None:
     cluster.fault("scores", "stuck")
-    with dask.config.set({"gdm_dask.stall": 2.0}):
+    with dask.config.set({"gdm_dask.stall": 5.0}):  # a busy machine must end a task in that time
         fit(store, cluster.address, tmp_path / "run")
     assert len(cluster.struck()) == 1
     same_model(tmp_path / "run", expected)
@@ -119,10 +120,11 @@ def test_a_damaged_block_is_named(store, tmp_path: Path, cluster) -> None:
 
 def test_a_cluster_without_workers(store, tmp_path: Path, fresh) -> None:
     with (
-        dask.config.set({"gdm_dask.wait-for-workers": 1.0}),
-        pytest.raises(EngineError, match=r"no workers .*after 1 s\. Start some with 'dask worker tcp://"),
+        distributed.Client(fresh.address, set_as_default=False) as client,
+        dask.config.set({"gdm_dask.wait-for-workers": 3.0}),
+        pytest.raises(EngineError, match=r"no workers .*after 3 s\. Start some with 'dask worker tcp://"),
     ):
-        fit(store, fresh.address, tmp_path / "run")
+        fit(store, client, tmp_path / "run")
 
 
 def test_the_last_worker_dies_and_another_one_comes(store, expected, tmp_path: Path, fresh) -> None:
@@ -180,9 +182,10 @@ def test_the_scheduler_is_killed_and_the_fit_goes_on_with_a_new_one(store, expec
     def kill_it(iteration) -> None:
         if iteration.number == 2:
             fresh.scheduler.end()
+            dask.config.set({"gdm_dask.wait-for-workers": 2.0})  # to connect, the fit had more
 
     with (
-        dask.config.set({"gdm_dask.wait-for-workers": 3.0}),
+        dask.config.set({"gdm_dask.wait-for-workers": 60.0}),
         pytest.raises(EngineError, match=r"connection to the scheduler at tcp://.* is lost.*--resume"),
     ):
         fit(store, fresh.address, tmp_path / "run", callback=kill_it)

@@ -17,6 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+#: Bytes that ``memory`` takes: above the limit of the worker in the test, and no danger to the machine.
+HOARD = 1 << 30
+
 
 def strike(phase: str) -> None:
     folder = Path(os.environ["GDM_TEST_FAULTS"])
@@ -36,10 +39,9 @@ def strike(phase: str) -> None:
         elif kind == "hang":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif kind == "memory":
-            hoard = [bytearray(b"x") * (50 << 20)]
-            while True:
-                hoard.append(bytearray(b"x") * (50 << 20))
-                time.sleep(0.02)
+            hoard = [bytearray(b"x") * HOARD]
+            time.sleep(60.0)
+            del hoard
         elif kind == "error":
             raise OSError(5, "Input/output error (made by the test)")
         elif kind in ("slow", "lag", "stuck"):
