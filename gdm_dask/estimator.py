@@ -21,7 +21,7 @@ from gdm_dask.cutting_plane.checkpoint import Checkpoint
 from gdm_dask.cutting_plane.fit import Fit, check_parameters, fit
 from gdm_dask.cutting_plane.problem import Iteration
 from gdm_dask.engine import open_engine, without_connection
-from gdm_dask.engine.collections import is_dask
+from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.inputs import (
     check_training_data,
     checked_dask,

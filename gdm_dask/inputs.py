@@ -19,10 +19,10 @@ from gdm_dask.cutting_plane.fit import settings_from, stored_data
 from gdm_dask.cutting_plane.problem import Settings
 from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import Engine, active_client
-from gdm_dask.engine.collections import as_dask_matrix, is_dask
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import ingest
+from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.target_files import check_targets

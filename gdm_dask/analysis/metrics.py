@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gdm_dask.engine.collections import is_dask
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, block_redundancy_rate
+from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.targets import TwoClasses

@@ -21,8 +21,8 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from gdm_dask.engine.collections import as_dask_array, is_dask
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.collections import as_dask_array, is_dask
 from gdm_dask.model import FittedModel
 from gdm_dask.store import as_store, is_store
 from gdm_dask.store.folder import write_whole

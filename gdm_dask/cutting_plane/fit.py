@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.algorithm import FitWork, solve
 from gdm_dask.cutting_plane.certificate import certify as certify_choice
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
 from gdm_dask.cutting_plane.matching import METHODS
@@ -23,7 +23,6 @@ from gdm_dask.cutting_plane.weights import is_class_weight
 from gdm_dask.cutting_plane.working_set import seen_by
 from gdm_dask.engine import Engine
 from gdm_dask.engine.data import Data, StoredData
-from gdm_dask.engine.plan import FitPlan, Work
 from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit, correlations, mean_redundancy
@@ -151,15 +150,16 @@ def stored_data(
     n_passes = -(-n_supports // (settings.cut_size * settings.cuts_per_read)) + 1
     blocks = store.manifest.blocks
     dense = None if store.is_sparse else store.largest_rows(n_supports)
-    work = Work(
+    work = FitWork(
         [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks],
         store.shape[1], n_supports, n_passes, dense, n_problems,
     )  # fmt: skip
-    plan = FitPlan(work, limit, engine.shares_memory)
+    plan = work.plan(limit, engine.shares_memory)
     try:
         described = plan.describe(workers)
     except MemoryLimitTooLow:  # by a guess: see how much the rows take
-        plan = replace(plan, work=replace(work, support_bytes=store.largest_rows(n_supports)))
+        work = replace(work, support_bytes=store.largest_rows(n_supports))
+        plan = work.plan(limit, engine.shares_memory)
         described = plan.describe(workers)
     logger.info("plan: %s", described)
     data = StoredData(store, engine, plan)

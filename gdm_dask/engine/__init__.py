@@ -50,15 +50,17 @@ class Engine(ABC):
         *args: Any,
         at_once: int | None = None,
         on_done: Task | None = None,
+        name: str = "",
     ) -> list[Any]:
         """``[function(item, *args) for item in items]``, in parallel.
 
-        At most `at_once` tasks run at the same time; `on_done` gets each result in this process, as it comes.
+        At most `at_once` tasks run at the same time; `on_done` gets each result in this process, as it comes; Dask's
+        dashboard shows the tasks under their `name`.
         """
 
-    def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any) -> Any:
+    def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
         """``merge([function(item, *args) for item in items], *args)``; the order of parts must not matter."""
-        return merge(self.map(function, items, *args), *args)
+        return merge(self.map(function, items, *args, name=name), *args)
 
     def leave_out(self, worker: Worker, why: str) -> None:
         """Give no more tasks to a worker."""

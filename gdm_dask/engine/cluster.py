@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -31,7 +30,7 @@ from gdm_dask.engine import Engine, Task
 from gdm_dask.engine.plan import Worker
 from gdm_dask.errors import EngineError
 from gdm_dask.system import interrupts
-from gdm_dask.system.version import VERSION
+from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal
 
 logger = logging.getLogger(__name__)
 Future: TypeAlias = "distributed.Future[Any]"
@@ -152,18 +151,20 @@ class ClusterEngine(Engine):
         *args: Any,
         at_once: int | None = None,
         on_done: Task | None = None,
+        name: str = "",
     ) -> list[Any]:
         """``[function(item, *args) for item in items]``, in parallel."""
+        name = name or funcname(function)
         results: dict[int, Any] = {}
 
         def attempt(tasks: _Tasks) -> None:
-            shared = tasks.begin(args)
+            shared = tasks.begin(name, args)
             waiting = [position for position in range(len(items)) if position not in results]
             running: dict[Future | None, int] = {}
             while waiting or running:
                 n_next = len(waiting) if at_once is None else at_once - len(running)
                 chosen, waiting = waiting[:n_next], waiting[n_next:]
-                futures = tasks.send(function, [items[position] for position in chosen], shared)
+                futures = tasks.send(name, function, [items[position] for position in chosen], shared)
                 running.update(zip(futures, chosen, strict=True))
                 if (future := tasks.next_ended()) is not None:
                     results[running[future]] = result = tasks.result(future)
@@ -175,18 +176,16 @@ class ClusterEngine(Engine):
         self._until_done(attempt)
         return [results[position] for position in range(len(items))]
 
-    def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any) -> Any:
+    def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
         """``merge([function(item, *args) for item in items], *args)``; parts are merged by tasks."""
+        name = name or funcname(function)
 
         def attempt(tasks: _Tasks) -> Any:
-            shared = tasks.begin(args)
-            parts = tasks.send(function, items, shared)
-            while len(parts) > 1:
-                some = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
-                parts = tasks.send(merge, some, shared)
-            while tasks.next_ended() is not parts[0]:
+            shared = tasks.begin(name, args)
+            last = tasks.merge(name, merge, tasks.send(name, function, items, shared), shared)
+            while tasks.next_ended() is not last:
                 pass
-            return tasks.result(parts[0])
+            return tasks.result(last)
 
         return self._until_done(attempt)
 
@@ -230,10 +229,10 @@ class _Tasks:
         self._allowed: list[str] | None = None
         self.gained = False  # whether a result came that need not be computed again
 
-    def begin(self, args: tuple[Any, ...]) -> Future:
+    def begin(self, name: str, args: tuple[Any, ...]) -> Future:
         """Send the arguments of all tasks: once, as the result of a task, which Dask makes again where it is lost."""
         self._allowed = self._engine.allowed()
-        (shared,) = self.send(_itself, [args])
+        (shared,) = self._send(list, [seal(args)], name=f"{name}-arguments")
         while self.next_ended() is not shared:
             pass
         # Else Dask gives all tasks to the worker that has them, if these are few. The scheduler raises whatever it
@@ -242,14 +241,22 @@ class _Tasks:
             self._client.replicate([shared], workers=self._allowed, callback_timeout=SPREAD)
         return shared
 
-    def send(self, function: Task, items: Sequence[Any], shared: Future | tuple[()] = ()) -> list[Future]:
+    def send(self, name: str, function: Task, items: Sequence[Any], shared: Future) -> list[Future]:
         """One task for each item."""
-        if not items:
+        return self._send(sealed_task(function), [seal(item) for item in items], [shared] * len(items), name=name)
+
+    def merge(self, name: str, function: Task, parts: list[Future], shared: Future) -> Future:
+        """Tasks that merge the results of others, until one is left."""
+        while len(parts) > 1:
+            some = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
+            parts = self._send(sealed_task(function, of_many=True), some, [shared] * len(some), name=f"{name}-merge")
+        return parts[0]
+
+    def _send(self, call: Task, *items: Sequence[Any], name: str) -> list[Future]:
+        if not items[0]:
             return []
-        call = partial(checked_call, VERSION, function)
-        options: dict[str, Any] = {"key": funcname(function), "pure": False, "workers": self._allowed}
         with _losses(), _quiet, dask.config.set(_LARGE_GRAPHS):
-            futures: list[Future] = self._client.map(call, items, [shared] * len(items), **options)
+            futures: list[Future] = self._client.map(call, *items, key=name, pure=False, workers=self._allowed)
         for future in futures:
             future.add_done_callback(self._ended.put)
         self._futures += futures
@@ -287,18 +294,14 @@ class _Tasks:
     def result(self, future: Future) -> Any:
         """The result of a task that has ended; its own errors come through, all others are losses."""
         try:
-            return future.result(timeout=seconds("silence"))
+            return unseal(future.result(timeout=seconds("silence")))
         except (Exception, asyncio.CancelledError) as error:
             # the scheduler and the client raise whatever they meet where a worker leaves while they fetch a result
             if future.status != "error" or isinstance(error, KilledWorker):
                 raise Lost(type(error).__name__) from error
-            missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
-            if not isinstance(missing, ModuleNotFoundError):
-                raise
-            raise EngineError(
-                f"the scheduler or a worker cannot run the task ({missing}). Install gdm_dask {VERSION} on all "
-                "machines of the cluster."
-            ) from error
+            if reason := refusal(error):
+                raise EngineError(reason) from None
+            raise
 
     def wake(self) -> None:
         """End a wait: a signal has arrived."""
@@ -319,20 +322,6 @@ def _losses() -> Iterator[None]:
         yield
     except GONE as error:
         raise Lost(type(error).__name__) from error
-
-
-def checked_call(version: str, function: Task, item: Any, shared: tuple[Any, ...]) -> Any:
-    """Run a task after checking that this worker has the driver's version; workers may join at any time."""
-    if version != VERSION:
-        raise EngineError(
-            f"worker {distributed.get_worker().address} has gdm_dask {VERSION}, the driver has {version}. "
-            "Install the same version on both sides."
-        )
-    return function(item, *shared)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def open_client(scheduler: str, security: Any = None) -> distributed.Client:

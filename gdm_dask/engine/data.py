@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import dask
@@ -16,23 +13,17 @@ import numpy as np
 
 from gdm_dask.engine import Engine
 from gdm_dask.engine.plan import FitPlan, share_out
-from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
+from gdm_dask.store.reader import StoreReader
 from gdm_dask.system import interrupts
 from gdm_dask.system.scratch import SpareBuffers
 
-logger = logging.getLogger(__name__)
-Found = TypeVar("Found")
 Result = TypeVar("Result")
 #: Gives tasks their blocks, and travels to them.
-Reader: TypeAlias = "MemoryStore | StoreReader"
-
-#: Seconds before a block is read again, doubled each time.
-READ_PAUSE = 0.2
-_spare = SpareBuffers()
+Reader: TypeAlias = MemoryStore | StoreReader
 
 
 @dataclass
@@ -89,7 +80,7 @@ class Data:
         with self._clock(pass_.name):
             parts = self._parts()
             unread = [size for number, size in enumerate(self._sizes) if not self._reader.holds(number)]
-            part = self._engine.reduce(look, merge_parts, parts, self._reader, pass_)
+            part = self._engine.reduce(look, merge_parts, parts, self._reader, pass_, name=pass_.name)
         self.counts.passes += 1
         self.counts.tasks += len(parts)
         self.counts.blocks_used += len(self._sizes)
@@ -103,7 +94,7 @@ class Data:
             first = self._starts[[numbers[0] for numbers in self._parts()]]
             owner = np.searchsorted(first, features, side="right")
             places = [np.flatnonzero(owner == number) for number in np.unique(owner)] or [np.arange(0)]
-            found = self._engine.map(take_rows, [features[some] for some in places], self._reader)
+            found = self._engine.map(take_rows, [features[some] for some in places], self._reader, name="rows")
         return stack(found).rows(np.argsort(np.concatenate(places)))
 
     @property
@@ -136,9 +127,10 @@ class StoredData(Data):
     _reader: StoreReader
 
     def __init__(self, store: FeatureStore, engine: Engine, plan: FitPlan) -> None:
-        sizes = plan.work.block_bytes
+        sizes = plan.block_bytes
         n_held = int(np.searchsorted(np.cumsum(sizes), plan.room(engine.workers()), side="right"))
-        super().__init__(engine, store.shape, store.block_starts, StoreReader(store, n_held), sizes)
+        reader = StoreReader(store, int(dask.config.get("gdm_dask.read-attempts")), n_held)
+        super().__init__(engine, store.shape, store.block_starts, reader, sizes)
         self._plan = plan
 
     def _parts(self) -> list[list[int]]:
@@ -153,72 +145,6 @@ class StoredData(Data):
     def close(self) -> None:
         """Let go of everything that is held."""
         self._reader.forget()
-
-
-class StoreReader:
-    """Reads blocks of a store in any process, and keeps the first `n_held` where it was made."""
-
-    def __init__(self, store: FeatureStore, n_held: int = 0) -> None:
-        self._store = store
-        self._n_held = n_held
-        self._held: dict[int, Block] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reader_of, (pickle.dumps(self._store), self._store.url, self._store.fingerprint)
-
-    def holds(self, number: int) -> bool:
-        """Whether a block is in the memory of this process."""
-        return number in self._held
-
-    def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
-        """Blocks one after the other; each lasts until the next one, whose memory it shares unless it is kept."""
-        with _spare.borrowed() as buffers:
-            for number in numbers:
-                if number >= self._n_held:
-                    yield self._read(f"block {number}", self._store.load_block, number, buffers)
-                else:
-                    if number not in self._held:
-                        self._held[number] = self._read(f"block {number}", self._store.load_block, number)
-                    yield self._held[number]
-
-    def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features; reads only the chunks that hold them."""
-        return self._read("rows", self._store.load_rows, features, self._held.get)
-
-    def forget(self) -> None:
-        """Let go of the blocks that are kept, and of memory that others were read into."""
-        self._held.clear()
-        _spare.drop()
-
-    def _read(self, what: str, load: Callable[..., Found], *arguments: Any) -> Found:
-        """Read something; a fault that goes away when it is read again was not one of the store."""
-        attempts = int(dask.config.get("gdm_dask.read-attempts"))
-        for attempt in range(1, attempts + 1):
-            try:
-                return load(*arguments)
-            except (OSError, DamagedStore) as error:
-                last: Exception = error
-                logger.warning("%s of %s could not be read: %s", what, self._store.url, error)
-                if attempt < attempts:
-                    time.sleep(READ_PAUSE * 2 ** (attempt - 1))
-        if isinstance(last, DamagedStore):
-            raise last
-        raise EngineError(
-            f"{self._store.url}: {what} cannot be read: {last}. Make sure that all workers can reach the store, and go "
-            "on with --resume."
-        ) from last
-
-
-@lru_cache(maxsize=4)
-def _reader_of(pickled: bytes, url: str, fingerprint: str) -> StoreReader:
-    """The reader of a store in another process, which opens it once."""
-    store = pickle.loads(pickled)
-    if store.fingerprint != fingerprint:
-        raise DamagedStore(
-            f"{url}: the store was replaced while it was in use, or this worker sees another one under the same name. "
-            "Start the fit again."
-        )
-    return StoreReader(store)
 
 
 def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import pickle
-import signal
-import sys
-import tempfile
-import threading
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
-from functools import lru_cache, partial
-from pathlib import Path
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -25,10 +16,10 @@ from gdm_dask.engine import Engine, Task
 from gdm_dask.engine.plan import Worker
 from gdm_dask.errors import EngineError
 from gdm_dask.system import interrupts
+from gdm_dask.system.processes import call_with, kill_pool, start_pool, written
 
 #: How often in a row worker processes may die before one more task is done.
 MAX_DEATHS = 5
-_main_lock = threading.Lock()
 
 
 class LocalEngine(Engine):
@@ -57,10 +48,7 @@ class LocalEngine(Engine):
         if self.name == "threads":
             self._pool = ThreadPoolExecutor(self.n_workers)
         elif self.name == "processes":
-            # spawn: a fork of a process with threads may hang, and would inherit locks
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.n_workers, context, initializer=_begin_process)
-            start_all(self._pool, self.n_workers)
+            self._pool = start_pool(self.n_workers)
 
     def workers(self) -> list[Worker]:
         """The process itself, or the processes that it started."""
@@ -75,6 +63,7 @@ class LocalEngine(Engine):
         *args: Any,
         at_once: int | None = None,
         on_done: Task | None = None,
+        name: str = "",
     ) -> list[Any]:
         """``[function(item, *args) for item in items]``, in parallel."""
         results: dict[int, Any] = {}
@@ -136,67 +125,10 @@ class LocalEngine(Engine):
     def _wake(self) -> None:
         """End a wait for processes, which keep nothing and can go. Threads come to a safe point by themselves."""
         if isinstance(self._pool, ProcessPoolExecutor):
-            results = self._pool._result_queue
-            for process in list((self._pool._processes or {}).values()):  # None after a shutdown
-                process.kill()
-            if results is not None:
-                # else the pool would wait forever for the rest of a result that was begun
-                results._writer.close()  # type: ignore[attr-defined]
+            kill_pool(self._pool)
 
     def close(self, wait: bool = True) -> None:
         """End the pool; its processes at once, where nobody waits for them."""
         if not wait:
             self._wake()
         self._pool.shutdown(wait=wait, cancel_futures=True)
-
-
-def start_all(pool: ProcessPoolExecutor, n_workers: int) -> None:
-    """Start the processes of a pool at once."""
-    # A spawned process imports the main module of its parent. Ours need nothing of it, and a script that is not
-    # written for that would start its fit again in every one of them.
-    # They leave Ctrl-C to the driver from their first moment on: a mask is inherited.
-    with _main_lock:
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            for _ in range(n_workers):
-                pool.submit(os.getpid)
-        finally:
-            sys.modules["__main__"] = main
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _begin_process() -> None:
-    """End with the driver even if it was killed."""
-    # the locks that libraries make then have no names, which a killed process would leave behind
-    multiprocessing.set_start_method("fork", force=True)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-@contextmanager
-def written(args: tuple[Any, ...]) -> Iterator[Path]:
-    """Arguments of many tasks in a file that lasts as long as the body."""
-    with tempfile.TemporaryDirectory(prefix="gdm-pass-") as folder:
-        path = Path(folder, "arguments")
-        path.write_bytes(cloudpickle.dumps(args))
-        yield path
-
-
-def call_with(path: Path, function: Task, item: Any) -> Any:
-    """Run a task whose other arguments are in a file; each process reads it once."""
-    return function(item, *_arguments(path))
-
-
-@lru_cache(maxsize=1)
-def _arguments(path: Path) -> tuple[Any, ...]:
-    with open(path, "rb") as file:
-        args: tuple[Any, ...] = pickle.load(file)
-    return args

@@ -7,29 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdm_dask.errors import MemoryLimitTooLow
-from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES
 from gdm_dask.system.resources import format_bytes
 
-#: A process with everything imported and compiled, before any data: the driver, and a worker process.
-DRIVER_BYTES = 260 << 20
+#: A worker process with everything imported and compiled, before any data.
 PROCESS_BYTES = 130 << 20
-#: For each row of a block that is worked on: its score, and what ranking it takes.
-ROW_BYTES = 48
-#: Encoded chunks on their way, and what the allocator keeps, for each task.
-TASK_BYTES = 16 << 20
-#: Vectors of one float64 per sample: alpha and its kin in the master problem, and the vector of a pass in each worker.
-DRIVER_VECTORS = 12
-WORKER_VECTORS = 2
-#: How often the rows of supports are there: as they were read, in the master problem, and while the best are chosen.
-SUPPORT_COPIES = 5
-#: Features in the pool for each support, the most bytes of their rows, and how often these are there while the best are
-#: chosen.
-POOL_PER_SUPPORT = 4
-MAX_POOL_BYTES = 256 << 20
-POOL_COPIES = 3
-#: Bytes of a value in a sparse row, and how often the rows of a working set are there: in parts of a pass, and joined.
-VALUE_BYTES = 12
-WORKING_COPIES = 2
 #: Part of the remaining memory that decoded blocks may fill; fragments take the rest.
 CACHE_PART = 0.85
 #: Part of a Dask worker's own limit that tasks may take: from 60 % on it spills to disk, from 80 % on it takes no
@@ -39,53 +20,6 @@ WORKER_PART = 0.5
 #: an elastic cluster has work for more workers.
 TASKS_PER_THREAD = 4
 BYTES_PER_TASK = 256 << 20
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a fit works on.
-
-    Attributes
-    ----------
-    block_bytes, block_rows : list of int
-        Decoded size and features of each block.
-    n_samples : int
-    n_supports, n_passes : int
-        Supports that the driver will hold and passes over the data, as estimates.
-    support_bytes : int, optional
-        What the rows of so many supports take at most; a guess otherwise.
-    n_problems : int
-        Problems that share the reads, each with vectors and supports of its own.
-    """
-
-    block_bytes: list[int]
-    block_rows: list[int]
-    n_samples: int
-    n_supports: int
-    n_passes: int
-    support_bytes: int | None = None
-    n_problems: int = 1
-
-    @property
-    def driver_bytes(self) -> int:
-        """What the driver holds: vectors, rows of supports, of a pool and of a working set, and itself."""
-        guess = min(8 * self.n_samples, max(self.block_bytes, default=0)) // 4 * self.n_supports
-        if self.support_bytes is None:
-            rows, once = 2 * guess, guess
-        else:
-            rows, once = SUPPORT_COPIES * self.support_bytes, self.support_bytes
-        pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
-        working = min(VALUE_BYTES * WORKING_VALUES, once // self.n_supports * WORKING_FEATURES, sum(self.block_bytes))
-        vectors = 8 * self.n_samples * DRIVER_VECTORS
-        shared = POOL_COPIES * pool + WORKING_COPIES * working  # one problem at a time chooses, or takes cuts
-        return DRIVER_BYTES + self.n_problems * (vectors + rows) + (self.n_problems - 1) * pool + shared
-
-    @property
-    def task_bytes(self) -> int:
-        """What one task holds while it works on a block."""
-        blocks = zip(self.block_bytes, self.block_rows, strict=True)
-        largest = max((size + ROW_BYTES * rows for size, rows in blocks), default=0)
-        return largest + 8 * self.n_samples * WORKER_VECTORS * self.n_problems + TASK_BYTES
 
 
 @dataclass(frozen=True)
@@ -104,20 +38,28 @@ class FitPlan:
 
     Attributes
     ----------
-    work : Work
+    block_bytes : list of int
+        Decoded size of each block.
+    task_bytes, driver_bytes : int
+        Taken by a task while it works on a block, and by the driver for all that it keeps but blocks.
+    n_passes : int
+        Passes over the data, as an estimate.
     limit : int or None
         Memory of all processes together; None where the workers' own limits are all there is.
     in_driver : bool
         Whether the driver's own threads do the work. They keep decoded blocks; other processes keep nothing.
     """
 
-    work: Work
+    block_bytes: list[int]
+    task_bytes: int
+    driver_bytes: int
+    n_passes: int
     limit: int | None
     in_driver: bool
 
     def needed(self, worker: Worker) -> int:
         """Bytes that a worker needs to run its tasks."""
-        return worker.threads * self.work.task_bytes + (0 if self.in_driver else PROCESS_BYTES)
+        return worker.threads * self.task_bytes + (0 if self.in_driver else PROCESS_BYTES)
 
     def fits(self, worker: Worker) -> bool:
         """Whether the tasks of a worker fit into its own limit."""
@@ -139,7 +81,7 @@ class FitPlan:
             raise MemoryLimitTooLow(self._refusal(whose, self.needed(largest), largest.threads))
         if self.limit is None:
             return 0
-        needed = self.work.driver_bytes + sum(self.needed(worker) for worker in fitting)
+        needed = self.driver_bytes + sum(self.needed(worker) for worker in fitting)
         if needed > self.limit:
             whose = f"a memory limit of {format_bytes(self.limit)}"
             raise MemoryLimitTooLow(self._refusal(whose, needed, sum(worker.threads for worker in fitting)))
@@ -147,7 +89,7 @@ class FitPlan:
 
     def describe(self, workers: list[Worker]) -> str:
         """One line: the bytes that are read and the share that stays in memory."""
-        n_bytes, n_passes = sum(self.work.block_bytes), self.work.n_passes
+        n_bytes, n_passes = sum(self.block_bytes), self.n_passes
         kept = min(1.0, self.room(workers) / max(1, n_bytes))
         stays = f"{kept:.0%} of it stays in memory"
         if kept in (0, 1):
@@ -155,14 +97,14 @@ class FitPlan:
         limit = "" if self.limit is None else f"limit {format_bytes(self.limit)}, "
         read = format_bytes(n_bytes * (1 + (n_passes - 1) * (1 - kept)))
         return (
-            f"{len(self.work.block_bytes):,} blocks, {format_bytes(n_bytes)} decoded; {limit}{stays}, "
+            f"{len(self.block_bytes):,} blocks, {format_bytes(n_bytes)} decoded; {limit}{stays}, "
             f"about {n_passes:,} passes read {read}"
         )
 
     def _refusal(self, what: str, needed: int, n_tasks: int) -> str:
         return (
             f"{what} is too low: {format_bytes(needed)} are needed for {n_tasks} tasks at once (the largest block "
-            f"takes {format_bytes(max(self.work.block_bytes))}, the driver {format_bytes(self.work.driver_bytes)}, a "
+            f"takes {format_bytes(max(self.block_bytes))}, the driver {format_bytes(self.driver_bytes)}, a "
             f"worker process {format_bytes(PROCESS_BYTES)}). Raise --memory-limit, use fewer workers or the threads "
             "scheduler, or ingest with a smaller --block-size."
         )

@@ -21,9 +21,10 @@ import numpy as np
 from datasets import Dataset
 from frame import Benchmark, Line, Results, main
 
+from gdm_dask.cutting_plane.algorithm import FitWork
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data, StoredData
-from gdm_dask.engine.plan import FitPlan, Work, Worker
+from gdm_dask.engine.plan import FitPlan, Worker
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
@@ -52,7 +53,7 @@ def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "threads", n_
     """A store behind an engine, of which this process holds so many bytes."""
     blocks = store.manifest.blocks
     sizes, rows = [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks]
-    plan = Plan(Work(sizes, rows, store.shape[1], N_SUPPORTS, 1), None, False)
+    plan = Plan(**vars(FitWork(sizes, rows, store.shape[1], N_SUPPORTS, 1).plan(None, False)))
     object.__setattr__(plan, "held_bytes", held_bytes)
     with open_engine(scheduler, n_workers) as engine:
         data = StoredData(store, engine, plan)

@@ -12,9 +12,10 @@ from helpers.large_stores import large_store
 
 from gdm_dask import FeatureStore
 from gdm_dask.cutting_plane import fit
+from gdm_dask.cutting_plane.algorithm import FitWork
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data, StoredData
-from gdm_dask.engine.plan import TASKS_PER_THREAD, FitPlan, Work
+from gdm_dask.engine.plan import TASKS_PER_THREAD, FitPlan
 from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.store import arrays
@@ -46,7 +47,7 @@ def decoded(monkeypatch) -> list[str]:
 def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "synchronous") -> Iterator[Data]:
     """A store of which so many bytes may be held."""
     blocks = store.manifest.blocks
-    work = Work(
+    work = FitWork(
         [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks], store.shape[1], 5, 3
     )
 
@@ -55,7 +56,7 @@ def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "synchronous"
             return held_bytes
 
     with open_engine(scheduler, N_WORKERS) as engine:
-        data = StoredData(store, engine, Plan(work, None, True))
+        data = StoredData(store, engine, Plan(**vars(work.plan(None, True))))
         yield data
         data.close()
 

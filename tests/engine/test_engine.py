@@ -23,10 +23,11 @@ from helpers.engine_tasks import add_up, count_running, die, die_once, fail_at_t
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.engine import open_engine
-from gdm_dask.engine.local import LocalEngine, call_with, written
+from gdm_dask.engine.local import LocalEngine
 from gdm_dask.errors import BadInput, EngineError
 from gdm_dask.features.block import Block
 from gdm_dask.inputs import default_scheduler
+from gdm_dask.system.processes import call_with, written
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 4, "tol": 0.0}
 

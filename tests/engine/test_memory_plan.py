@@ -16,15 +16,16 @@ from helpers.clusters import Started, small_data
 from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
-from gdm_dask.engine.plan import BYTES_PER_TASK, WORKER_PART, FitPlan, Work, Worker, share_out
+from gdm_dask.cutting_plane.algorithm import FitWork
+from gdm_dask.engine.plan import BYTES_PER_TASK, WORKER_PART, Worker, share_out
 from gdm_dask.errors import MemoryLimitTooLow
 
 MIB = 1 << 20
 
 
-def work(n_blocks: int = 10, size: int = 64 * MIB, **options) -> Work:
+def work(n_blocks: int = 10, size: int = 64 * MIB, **options) -> FitWork:
     facts = {"n_samples": 10_000, "n_supports": 100, "n_passes": 21} | options
-    return Work([size] * n_blocks, [100_000] * n_blocks, **facts)
+    return FitWork([size] * n_blocks, [100_000] * n_blocks, **facts)
 
 
 def threads(n_threads: int = 2) -> list[Worker]:
@@ -32,14 +33,14 @@ def threads(n_threads: int = 2) -> list[Worker]:
 
 
 def test_a_store_that_fits_is_read_once() -> None:
-    line = FitPlan(work(), 4 << 30, True).describe(threads())
+    line = work().plan(4 << 30, True).describe(threads())
     assert "10 blocks, 671 MB decoded" in line
     assert "all of it stays in memory after the first pass, about 21 passes read 671 MB" in line
 
 
 def test_a_store_that_does_not_fit_is_read_again() -> None:
     job = work(100)
-    plan = FitPlan(job, 4 << 30, True)
+    plan = job.plan(4 << 30, True)
     room = plan.room(threads())
     assert 0 < room < 6400 * MIB
     assert f"{room / (6400 * MIB):.0%} of it stays in memory" in plan.describe(threads())
@@ -51,7 +52,7 @@ def test_planned_memory_is_within_the_limit(n_threads: int, n_processes: int) ->
     workers = [Worker(str(number), n_threads) for number in range(n_processes)] or threads(n_threads)
     n_planned = 0
     for limit in range(1 << 30, 8 << 30, 100 * MIB):
-        plan = FitPlan(job, limit, n_processes == 0)
+        plan = job.plan(limit, n_processes == 0)
         try:
             room = plan.room(workers)
         except MemoryLimitTooLow:
@@ -74,14 +75,14 @@ def test_tasks_are_few_balanced_and_not_too_large(n_blocks: int, n_threads: int,
 
 
 def test_the_smallest_worker_is_left_out() -> None:
-    plan = FitPlan(work(100), None, False)
+    plan = work(100).plan(None, False)
     workers = [Worker("large", 1, 8 << 30), Worker("small", 1, 1 << 30), Worker("tiny", 1, 100 * MIB)]
     assert [worker.name for worker in workers if plan.fits(worker)] == ["large", "small"]
     assert plan.room(workers) == 0
 
 
 def test_stateless_workers_hold_nothing() -> None:
-    plan = FitPlan(work(), 4 << 30, False)
+    plan = work().plan(4 << 30, False)
     assert plan.room([Worker("process 0", 1)]) == 0
     line = plan.describe([Worker("process 0", 1)])
     assert "limit 4.29 GB, each pass reads all of it, about 21 passes read 14.1 GB" in line
@@ -93,10 +94,10 @@ def test_many_samples_with_rare_features_fit_after_a_look_at_the_rows(tmp_path: 
     X = sp.random_array((n_samples, 400), density=2e-3, format="csr", rng=rng)
     store = ingest(X, tmp_path / "rare.zarr", np.arange(n_samples) % 2)
     sizes = [entry.nbytes for entry in store.manifest.blocks]
-    guessed = Work(sizes, [400] * len(sizes), n_samples, 300, 21)
+    guessed = FitWork(sizes, [400] * len(sizes), n_samples, 300, 21)
     with pytest.raises(MemoryLimitTooLow):
-        FitPlan(guessed, limit, True).room(threads())
-    FitPlan(replace(guessed, support_bytes=store.largest_rows(300)), limit, True).room(threads())
+        guessed.plan(limit, True).room(threads())
+    replace(guessed, support_bytes=store.largest_rows(300)).plan(limit, True).room(threads())
     machine = GroupDiscoveryMachine(100, memory_limit=limit, groups=False, scheduler="threads").fit(store)
     assert len(machine.support_features_) == 100
 
@@ -119,11 +120,11 @@ def test_an_impossible_plan_is_refused_with_numbers_and_remedy() -> None:
         match=r"limit of 200 MB is too low: \d+ MB are needed for 2 tasks at once \(the largest block takes 67\.1 MB.*"
         "Raise --memory-limit, use fewer workers or the threads scheduler, or ingest with a smaller --block-size",
     ):
-        FitPlan(work(), 200_000_000, True).room(threads())
+        work().plan(200_000_000, True).room(threads())
 
 
 def test_a_workers_own_limit_is_kept_with_room_to_spare() -> None:
-    plan = FitPlan(work(100), None, False)
+    plan = work(100).plan(None, False)
     needed = plan.needed(Worker("a", 2))
     assert 2 * work(100).task_bytes < needed
     enough = int(needed / WORKER_PART)

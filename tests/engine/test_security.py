@@ -8,8 +8,10 @@ import io
 import ipaddress
 import json
 import pickle
+import re
+import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from helpers.clusters import Cluster, gdm, same_model, small_store, until
+from helpers.clusters import Cluster, Started, gdm, same_model, small_store, until
 
 import gdm_dask
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, open_store
@@ -170,29 +172,61 @@ def test_certificates_go_together(certificates, given: set) -> None:
         security(paths["ca"], paths["cert"], paths["key"])
 
 
-OTHER_VERSION = """
+@pytest.fixture
+def fit_on(store, tmp_path: Path) -> Iterator[Callable[[str], Started]]:
+    """A fit on a cluster whose only worker finds its modules on another path."""
+    cluster = Cluster(tmp_path / "cluster")
+
+    def fit(path: str) -> Started:
+        cluster.add_worker(env={"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}, fresh=True)
+        options = ["--scheduler", cluster.address, *OPTIONS]
+        started = gdm("fit", store.url, "--run", tmp_path / "run", *options, log=tmp_path / "log")
+        started.wait()
+        return started
+
+    yield fit
+    cluster.end()
+
+
+def assert_refused(fit: Started, difference: str) -> None:
+    text = " ".join(fit.text.split())
+    assert fit.process.poll() == 3, text
+    assert re.search(rf"worker tcp://\S+ differs from the driver: .*{difference}", text), text
+    assert "Install the same on both sides" in text
+    assert "Traceback" not in text
+
+
+PACKAGE = Path(gdm_dask.__file__).parent
+OTHER_NUMPY = """
 import importlib.metadata as metadata
 plain = metadata.version
-metadata.version = lambda name: "9.9.9" if name == "gdm_dask" else plain(name)
+metadata.version = lambda name: "1.2.3" if name == "numpy" else plain(name)
 """
 
 
 @pytest.mark.cluster
-def test_a_worker_with_another_version_is_refused(store, tmp_path: Path) -> None:
+def test_a_worker_with_another_library_is_refused(fit_on, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "sitecustomize.py").write_text(OTHER_VERSION)
-    cluster = Cluster(tmp_path / "cluster")
-    try:
-        path = f"{tmp_path / 'other'}:{Path(gdm_dask.__file__).parents[1]}"
-        cluster.add_worker(env={"PYTHONPATH": path}, fresh=True)
-        options = ["--scheduler", cluster.address, *OPTIONS]
-        fit = gdm("fit", store.url, "--run", tmp_path / "run", *options, log=tmp_path / "log")
-        assert fit.wait() == 3, fit.text
-        versions = f"has gdm_dask 9.9.9, the driver has {gdm_dask.__version__}"
-        assert versions in fit.text.replace("\n", " ")
-        assert "Traceback" not in fit.text
-    finally:
-        cluster.end()
+    (tmp_path / "other" / "sitecustomize.py").write_text(OTHER_NUMPY)
+    fit = fit_on(f"{tmp_path / 'other'}:{PACKAGE.parent}")
+    assert_refused(fit, rf"numpy 1\.2\.3 \(driver: {np.__version__}\)")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("change", ["other arguments", "other modules"])
+def test_a_worker_with_other_code_is_refused(fit_on, tmp_path: Path, change: str) -> None:
+    """The same version says nothing about checkouts."""
+    other = tmp_path / "other" / "gdm_dask"
+    shutil.copytree(PACKAGE, other, ignore=shutil.ignore_patterns("__pycache__"))
+    if change == "other arguments":
+        data = other / "engine" / "data.py"
+        data.write_text(data.read_text().replace("def look(numbers", "def look(verbose, numbers"))
+        expected = r"code [0-9a-f]{12} \(driver: [0-9a-f]{12}\)"
+    else:  # as an early version has it: no fingerprint, no passes
+        (other / "system" / "version.py").write_text('VERSION = "0.1.0"')
+        (other / "engine" / "data.py").unlink()
+        expected = r"code unknown \(driver: [0-9a-f]{12}\)"
+    assert_refused(fit_on(str(other.parent)), expected)
 
 
 def test_nothing_is_unpickled(store, expected, tmp_path: Path, monkeypatch) -> None:

@@ -59,9 +59,9 @@ def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def dask_setup(worker: Any) -> None:
     from gdm_dask.cutting_plane import fit
-    from gdm_dask.engine.data import StoreReader
     from gdm_dask.features import groups, ranking
     from gdm_dask.store.feature_store import FeatureStore
+    from gdm_dask.store.reader import StoreReader
 
     fit.CUTS_PER_READ = 1
     for phase, module, name in (

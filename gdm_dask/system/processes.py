@@ -1,0 +1,87 @@
+"""A pool of processes that end with their parent and leave Ctrl-C to it, and arguments that all of them share."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+_main_lock = threading.Lock()
+
+
+def start_pool(n_processes: int) -> ProcessPoolExecutor:
+    """A pool whose processes all start at once."""
+    # spawn: a fork of a process with threads may hang, and would inherit locks
+    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("spawn"), initializer=_begin)
+    # A spawned process imports the main module of its parent. Ours need nothing of it, and a script that is not
+    # written for that would start its fit again in every one of them.
+    # They leave Ctrl-C to the driver from their first moment on: a mask is inherited.
+    with _main_lock:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            for _ in range(n_processes):
+                pool.submit(os.getpid)
+        finally:
+            sys.modules["__main__"] = main
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return pool
+
+
+def kill_pool(pool: ProcessPoolExecutor) -> None:
+    """Kill the processes of a pool, so that a wait for them ends at once."""
+    results = pool._result_queue
+    for process in list((pool._processes or {}).values()):  # None after a shutdown
+        process.kill()
+    if results is not None:
+        # else the pool would wait forever for the rest of a result that was begun
+        results._writer.close()  # type: ignore[attr-defined]
+
+
+def _begin() -> None:
+    # the locks that libraries make then have no names, which a killed process would leave behind
+    multiprocessing.set_start_method("fork", force=True)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End with the driver even if it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def written(args: tuple[Any, ...]) -> Iterator[Path]:
+    """Arguments of many calls in a file that lasts as long as the body."""
+    with tempfile.TemporaryDirectory(prefix="gdm-pass-") as folder:
+        path = Path(folder, "arguments")
+        path.write_bytes(cloudpickle.dumps(args))
+        yield path
+
+
+def call_with(path: Path, function: Callable[..., Any], item: Any) -> Any:
+    """Run a function whose other arguments are in a file; each process reads it once."""
+    return function(item, *_arguments(path))
+
+
+@lru_cache(maxsize=1)
+def _arguments(path: Path) -> tuple[Any, ...]:
+    with open(path, "rb") as file:
+        args: tuple[Any, ...] = pickle.load(file)
+    return args
