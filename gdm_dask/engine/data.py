@@ -19,7 +19,6 @@ from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.reader import StoreReader
 from gdm_dask.system import interrupts
-from gdm_dask.system.scratch import SpareBuffers
 
 Result = TypeVar("Result")
 #: Gives tasks their blocks, and travels to them.
