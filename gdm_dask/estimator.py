@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from gdm_dask import model as model_files
 from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
-from gdm_dask.cutting_plane.fit import Fit, check_parameters, fit
+from gdm_dask.cutting_plane.fit import Fit, fit
 from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.cutting_plane.settings import check_parameters
 from gdm_dask.engine import open_engine, without_connection
 from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.inputs import (
@@ -48,17 +49,20 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
     Parameters
     ----------
     n_features_to_select : int, optional
-        How many supports to select. Three times as many enter by the cutting plane, and the best of them are chosen by
-        backward steps and swaps that weigh fit against redundancy; with fewer than 20 samples for each support, or with
-        tau = 0, the first to enter are taken. Without a number, the cutting plane runs to `tol` or `max_cuts`, and
-        every support with a nonzero weight is kept.
+        How many supports to select. Where samples are many, three times as many enter by the cutting plane, and the
+        best of them are chosen by backward steps and swaps that weigh fit against redundancy; where they are few, or
+        with tau = 0, the first to enter are taken. Few are fewer than 100 effective samples for each support, or fewer
+        than 20 samples with ``master="cuts"``. Without a number of supports, the cutting plane runs to `tol` or
+        `max_cuts`, and every support with a nonzero weight is kept.
     tau : float
         Features correlate from ``|rho| >= 1 - tau`` on; in [0, 1). 0 switches the constraint off, which is the Feature
         Generating Machine (FGM).
-    C : float
-        Trade-off between margin and errors, for features of unit norm: 1/C is a ridge relative to a feature's variance,
-        so its meaning does not depend on the number of samples. The default was chosen by cross-validation on the
-        training parts of generated, image and text data; between 30 and 100 little changes.
+    C : float or "auto"
+        Trade-off between margin and errors, for features of unit norm: 1/C is a ridge relative to a feature's variance.
+        "auto" lets the training data choose. With ``n_eff = 4 n+ n- / n`` effective samples, and at least 100 of them
+        for each support, C is ``0.06 n_eff / k``, within [0.01, 30]. With fewer, four folds decide between 0.06, 0.3
+        and 1.2 times ``n_eff / k``, and the choice of k out of 3k: the most shrunk within one standard error of the
+        best is taken. All folds share the reads of one fit. With ``master="cuts"`` it is 50.
     cut_size : int or "auto"
         B, the most features of a cut. "auto" is a twentieth of the supports that are to enter, or 10.
     max_cuts : int, optional
@@ -78,6 +82,9 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
     certify : bool
         Whether to prove how good the choice of `n_features_to_select` supports is, see `certified_share_`: up to ten
         more reads of the data.
+    master : {"merged", "cuts"}, optional
+        The machine whose residuals score the features: one on all supports so far, which is problem (3), or the master
+        problem over all cuts (5). By default the former where `n_features_to_select` is given and tau > 0.
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.
@@ -111,15 +118,24 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
     names_ : dict
         Names of the supports and their affiliated features, where the input has names.
     lower_bounds_, upper_bounds_ : ndarray of shape (n_cuts_,)
-        Valid bounds on the optimum of problem (4) over the features that no support covers, after each cut.
+        Valid bounds on the optimum of problem (4), with C_ and cuts of this size, over the features that no support
+        covers, after each cut. A search for k supports does not aim at them. They say nothing about the best k
+        features, which is what `certify` is for.
     gap_ : float
         ``(upper - lower) / upper`` of the last bounds.
+    C_ : float
+        The C of the search.
+    C_path_ : dict
+        How it was chosen: ``how`` ("given", "fixed" for all data, "rule" or "folds"), ``C_choice`` of the choice among
+        supports that entered where it is another one, ``n_folds``, and for each of the ``candidates``, from the most
+        shrunk on, its C, the number of supports that enter, and mean and standard error of the held-out loss;
+        ``chosen`` is the position of the one that was taken.
     converged_ : bool
         Whether the gap reached `tol`.
     certified_share_ : float or None
         With ``certify=True``, in [0, 1]: the supports reach at least this part of the gain that any
         `n_features_to_select` uncorrelated features can reach. The gain of features is how far they lower the objective
-        of the machine with this C on the training data. 0 where nothing could be proved.
+        of the machine with C_ on the training data. 0 where nothing could be proved.
     stopped_ : str
         Why the cutting plane stopped.
     n_cuts_ : int
@@ -149,7 +165,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         self,
         n_features_to_select: int | None = None,
         tau: float = 0.25,
-        C: float = 50.0,
+        C: float | str = "auto",
         cut_size: int | str = "auto",
         max_cuts: int | None = None,
         tol: float = 1e-3,
@@ -162,6 +178,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         fit_intercept: bool = True,
         certify: bool = False,
         class_weight: dict[Any, float] | str | None = None,
+        master: str | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.tau = tau
@@ -178,6 +195,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         self.fit_intercept = fit_intercept
         self.certify = certify
         self.class_weight = class_weight
+        self.master = master
 
     def fit(
         self,
@@ -199,10 +217,10 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
             Weights of the samples, not negative. A sample of weight 2 counts as two equal ones, and one of weight 0 as
             none: in the loss, and in means, norms and correlations. Weights that are no counts should have mean 1.
         callback : callable, optional
-            Gets an `Iteration` after each cut.
+            Gets an `Iteration` after each cut; while folds decide about C, after each cut of the most shrunk candidate.
         checkpoint : path, optional
-            A file that holds the state after each cut. A fit of the same store with the same parameters goes on from
-            it and ends with the same machine, to the bit.
+            A file that holds the state after each cut, or after each read while folds decide about C. A fit of the same
+            store with the same parameters goes on from it and ends with the same machine, to the bit.
 
         Returns
         -------
@@ -212,8 +230,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         check_parameters(self.get_params(deep=False))
         X, target, Y = check_training_data(self, X, y)
         weights = weights_of(self, sample_weight, target, Y)
-        n_samples = Y.shape[1] if weights is None else round(weights.sum())
-        settings = settings_of(self, self.n_features_in_, n_samples)
+        settings = settings_of(self, self.n_features_in_, Y.shape[1], Y[0], weights)
         saved = None
         if checkpoint is not None:
             saved = Checkpoint(Path(checkpoint), checkpoint_job(X, Y, settings, weights))
@@ -251,6 +268,7 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
             "gap", "certified_share", "stopped", "n_cuts", "history", "timings", "counts",
         ):  # fmt: skip
             setattr(self, f"{name}_", getattr(found, name))
+        self.C_, self.C_path_ = found.trade_off.C, found.trade_off.to_dict()
         self.converged_ = bool(found.gap <= self.tol)
         self.profile_ = model_files.profile_of(found.rows, target.members(Y), found.rho)
         self.coef_, self.intercept_ = found.coef[None], np.array([found.intercept])

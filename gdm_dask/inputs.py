@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from crc32c import crc32c
 from sklearn.utils.validation import validate_data
 
-from gdm_dask.cutting_plane.fit import settings_from, stored_data
-from gdm_dask.cutting_plane.problem import Settings
+from gdm_dask.cutting_plane.fit import stored_data
+from gdm_dask.cutting_plane.settings import Settings, settings_from
 from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import Engine, active_client
 from gdm_dask.engine.data import Data
@@ -38,9 +38,15 @@ logger = logging.getLogger(__name__)
 MAX_NAMES = 1_000_000
 
 
-def settings_of(estimator: GroupDiscoveryMachine, n_features: int, n_samples: int) -> Settings:
-    """How the cutting plane runs with an estimator's parameters on data of some size."""
-    return settings_from(estimator.get_params(deep=False), n_features, n_samples)
+def settings_of(
+    estimator: GroupDiscoveryMachine,
+    n_features: int,
+    n_samples: int,
+    labels: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> Settings:
+    """How the cutting plane runs with an estimator's parameters on data of some size, and these labels."""
+    return settings_from(estimator.get_params(deep=False), n_features, n_samples, labels, weights)
 
 
 def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple[Any, Target, np.ndarray]:

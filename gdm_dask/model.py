@@ -37,7 +37,7 @@ _CACHED = 4096
 _ARRAYS = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_")
 _SCALARS = ("n_features_in_", "gap_", "converged_", "stopped_", "n_cuts_", "redundancy_rate_", "timings_", "counts_")
 #: Scalars that models of earlier versions lack.
-_LATER = ("certified_share_",)
+_LATER = ("certified_share_", "C_", "C_path_")
 _TABLE = ("support", "feature", "correlation", "owner")
 
 
@@ -58,7 +58,7 @@ class FittedModel(Estimator, Protocol):
     """The attributes of a fitted `GroupDiscoveryMachine` that analyses and reports read; described there."""
 
     tau: float
-    C: float
+    C: float | str
     n_features_in_: int
     target_: Target
     classes_: np.ndarray
@@ -74,6 +74,8 @@ class FittedModel(Estimator, Protocol):
     upper_bounds_: np.ndarray
     gap_: float
     certified_share_: float | None
+    C_: float
+    C_path_: dict[str, Any] | None  # None in models of the first version
     converged_: bool
     stopped_: str
     n_cuts_: int
@@ -265,13 +267,15 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     parameters = document["parameters"]
     parameters |= {name: dict(value) for name, value in parameters.items() if isinstance(value, list)}
-    model = cls(**{"fit_intercept": False, **parameters})  # 0.1 knew no intercept
+    # 0.1 knew no intercept, and one way to get duals
+    model = cls(**{"fit_intercept": False, "master": "cuts", **parameters})
     for name in _ARRAYS:
         setattr(model, name, arrays[name])
     for name in _SCALARS:
         setattr(model, name, document[name])
     for name in _LATER:
         setattr(model, name, document.get(name))
+    model.C_ = model.C if model.C_ is None else model.C_
     set_target(model, target_from_json(document["target"]))
     model.history_ = [Iteration(**iteration) for iteration in document["history"]]
     model.groups_ = model.affiliations_ = model.profile_ = None

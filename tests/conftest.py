@@ -74,7 +74,7 @@ def expected(request, store, tmp_path_factory) -> Path:
 def read_for_each_cut() -> Iterator[None]:
     """As many reads as cuts, here and on workers that run `fault_preload`: faults may strike in any of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gdm_dask.cutting_plane.fit.CUTS_PER_READ", 1)
+        patch.setattr("gdm_dask.cutting_plane.settings.CUTS_PER_READ", 1)
         yield
 
 

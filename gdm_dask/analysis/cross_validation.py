@@ -9,23 +9,24 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from gdm_dask.cutting_plane.algorithm import solve
-from gdm_dask.cutting_plane.fit import expected_supports, settings_from, stored_data
-from gdm_dask.cutting_plane.problem import Problem, Settings
+from gdm_dask.cutting_plane.fit import stored_data
+from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
+from gdm_dask.cutting_plane.settings import expected_supports, settings_from
 from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.cutting_plane.trade_off import Split, splits_of
 from gdm_dask.cutting_plane.weights import sample_weights
-from gdm_dask.engine import Engine, active_client, open_engine
-from gdm_dask.engine.data import Data
-from gdm_dask.errors import BadInput, MemoryLimitTooLow
-from gdm_dask.features.block import Block
+from gdm_dask.engine import active_client, open_engine
+from gdm_dask.errors import BadInput
+from gdm_dask.features.moments import with_samples
 from gdm_dask.model import Estimator, decision
 from gdm_dask.store import FeatureStore, as_store
 from gdm_dask.store.folder import write_whole
@@ -60,17 +61,17 @@ def tune(
     dict
         The best values; of equal ones those that come first in the grid.
     """
-    from sklearn.model_selection import ParameterGrid, StratifiedKFold
+    from sklearn.model_selection import ParameterGrid
 
     opened = as_store(store)
     values = {name: grid[name] if isinstance(grid[name], list) else [grid[name]] for name in TUNED if name in grid}
     if not values:
         raise BadInput(f"the grid must have values of {', '.join(TUNED[:-1])} or {TUNED[-1]}, got none")
     numbers, labels = _chosen_samples(opened, grid.get("samples"))
-    splitter = StratifiedKFold(grid.get("folds", 3), shuffle=True, random_state=0)
-    if np.bincount(labels > 0, minlength=2).min() < splitter.get_n_splits():
-        raise BadInput(f"{opened.url}: each class must have a sample for each of the {splitter.get_n_splits()} folds")
-    splits = [Split(numbers[train], numbers[test]) for train, test in splitter.split(numbers[:, None], labels)]
+    n_folds = grid.get("folds", 3)
+    if np.bincount(labels > 0, minlength=2).min() < n_folds:
+        raise BadInput(f"{opened.url}: each class must have a sample for each of the {n_folds} folds")
+    splits = [Split(numbers[train], numbers[test]) for train, test in splits_of(labels, n_folds)]
     combinations = [{name: row[name] for name in values} for row in ParameterGrid(values)]
     accuracies = _accuracies(opened, estimator.get_params(deep=False), combinations, splits)
     table = [
@@ -85,13 +86,6 @@ def tune(
     return {name: best[name] for name in values}
 
 
-class Split(NamedTuple):
-    """Numbers of the samples to fit on, and of those to judge by, increasing."""
-
-    train: np.ndarray
-    test: np.ndarray
-
-
 def _accuracies(
     store: FeatureStore,
     parameters: Mapping[str, Any],
@@ -103,8 +97,12 @@ def _accuracies(
     k = parameters["n_features_to_select"]
     codes, classes = (labels > 0).astype(np.int64), np.array(store.classes)
     weights = [sample_weights(None, parameters["class_weight"], classes, codes[split.train]) for split in splits]
-    n_samples = len(splits[0].train) if weights[0] is None else round(weights[0].sum())
-    settings = [settings_from({**parameters, **chosen}, store.shape[0], n_samples) for chosen in combinations]
+    train = splits[0].train
+    settings = [
+        settings_from({**parameters, **chosen}, store.shape[0], len(train), labels[train], weights[0])
+        for chosen in combinations
+    ]
+    settings = [replace(one, rivals=(), n_folds=0) for one in settings]  # C by the rule where none is given
     problems = [
         Problem(labels[split.train], one, split.train, own)
         for one in settings
@@ -113,40 +111,26 @@ def _accuracies(
     limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
     scheduler = parameters["scheduler"] or active_client() or "threads"
     largest = max(settings, key=expected_supports)
-    found: list[tuple[np.ndarray, Block]] = []
-    with open_engine(scheduler, parameters["n_workers"]) as engine:
+    accuracies: list[float] = []
+    with (
+        open_engine(scheduler, parameters["n_workers"]) as engine,
+        stored_data(store, engine, limit, largest, len(problems)) as data,
+    ):
         logger.info("engine: %s", engine.description)
-        while len(found) < len(problems):
-            with as_many_as_fit(store, engine, limit, largest, len(problems) - len(found)) as (data, n_problems):
-                some = problems[len(found) : len(found) + n_problems]
-                solve(some, data, lambda problem: None)
-                found += [select(problem, k)[:2] for problem in some]
-    union = np.unique(np.concatenate([features for features, _ in found]))
-    rows = store.load_rows(union)
-    accuracies = []
-    for (features, own_rows), split in zip(found, itertools.cycle(splits)):
-        coef, intercept = refit(own_rows, labels[split.train])
-        columns = rows.rows(np.searchsorted(union, features)).matrix()[:, split.test].T
-        predicted = np.where(decision(columns, coef, intercept) > 0, 1.0, -1.0)
-        accuracies.append(float(np.mean(predicted == labels[split.test])))
+        tests = itertools.cycle(split.test for split in splits)
+        while problems:
+            some, problems = problems[: data.n_problems], problems[data.n_problems :]
+            solve(some, data, lambda problem: None)
+            accuracies += [_accuracy(problem, labels, test, k) for problem, test in zip(some, tests, strict=False)]
     return np.reshape(accuracies, (len(combinations), len(splits)))
 
 
-@contextmanager
-def as_many_as_fit(
-    store: FeatureStore, engine: Engine, limit: int | None, settings: Settings, n_problems: int
-) -> Iterator[tuple[Data, int]]:
-    """The store's data for as many problems as the memory limit lets share a read."""
-    with ExitStack() as stack:
-        while True:
-            try:
-                data = stack.enter_context(stored_data(store, engine, limit, settings, n_problems))
-                break
-            except MemoryLimitTooLow:
-                if n_problems == 1:
-                    raise
-                n_problems = -(-n_problems // 2)
-        yield data, n_problems
+def _accuracy(problem: Problem, labels: np.ndarray, test: np.ndarray, k: int | None) -> float:
+    """Accuracy on samples that a problem does not have."""
+    features, rows, _ = select(problem, k)
+    coef, intercept = refit(rows, labels[problem.fold.samples])
+    values = decision(with_samples(problem.whole_rows(features), test), coef, intercept)
+    return float(np.mean(np.where(values > 0, 1.0, -1.0) == labels[test]))
 
 
 def _chosen_samples(store: FeatureStore, most: int | None) -> tuple[np.ndarray, np.ndarray]:

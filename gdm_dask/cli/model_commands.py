@@ -84,7 +84,7 @@ def log_iteration(iteration: Iteration) -> None:
 
 def summarise(model: GroupDiscoveryMachine, run: Path) -> None:
     """Print the result of a fit."""
-    from gdm_dask.report.summary import certificate, outcome
+    from gdm_dask.report.summary import certificate, outcome, trade_off
 
     groups = "not searched for"
     if model.groups_ is not None:
@@ -99,6 +99,7 @@ def summarise(model: GroupDiscoveryMachine, run: Path) -> None:
             ("groups", groups),
             ("redundancy", f"{model.redundancy_rate_:.4f}"),
             ("cuts", f"{model.n_cuts_}, gap {model.gap_:.3g} over the {entered:,} supports that entered ({state})"),
+            ("C", f"{model.C_:.3g}, {trade_off(model)}"),
             *([] if proved is None else [("certificate", proved)]),
             ("seconds", f"{model.timings_['total']:.2f} ({parts})"),
         ]

@@ -20,7 +20,10 @@ Supports = Annotated[
     typer.Option("--n-features-to-select", "-k", help="Supports to select; without it all that get a weight."),
 ]
 Tau = Annotated[float, typer.Option(help="Features correlate from |rho| >= 1 - tau on; 0: no constraint (FGM).")]
-TradeOff = Annotated[float, typer.Option("--C", help="Trade-off between margin and errors, for unit-norm features.")]
+TradeOff = Annotated[
+    str, typer.Option("--C", help="Trade-off between margin and errors, for unit-norm features; auto: by the data.")
+]
+Master = Annotated[str | None, typer.Option(help="merged or cuts: where residuals come from; merged with -k.")]
 CutSize = Annotated[str, typer.Option(help="Most features of a cut, or auto.")]
 MaxCuts = Annotated[int | None, typer.Option(help="Most cuts; 100, or no limit with -k.")]
 Tolerance = Annotated[float, typer.Option(help="Relative gap between the bounds at which to stop.")]
@@ -94,7 +97,7 @@ def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Calla
 def fit_parameters(
     n_features_to_select: Supports = None,
     tau: Tau = 0.25,
-    C: TradeOff = 50.0,
+    C: TradeOff = "auto",
     cut_size: CutSize = "auto",
     max_cuts: MaxCuts = None,
     tol: Tolerance = 1e-3,
@@ -104,6 +107,7 @@ def fit_parameters(
     certify: Certify = False,
     memory_limit: MemoryLimit = None,
     class_weight: ClassWeight = None,
+    master: Master = None,
 ) -> dict[str, Any]:
     """Parameters of `GroupDiscoveryMachine` from the options of a command."""
     if cut_size != "auto" and not cut_size.isdigit():
@@ -111,7 +115,7 @@ def fit_parameters(
     return {
         "n_features_to_select": n_features_to_select,
         "tau": tau,
-        "C": C,
+        "C": C if C == "auto" else _number(C),
         "cut_size": cut_size if cut_size == "auto" else int(cut_size),
         "max_cuts": max_cuts,
         "tol": tol,
@@ -121,7 +125,16 @@ def fit_parameters(
         "certify": certify,
         "memory_limit": memory_limit,
         "class_weight": class_weight,
+        "master": master,
     }
+
+
+def _number(text: str) -> float:
+    """The C of an option."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"`C` must be 'auto' or a positive number, got {text!r}") from None
 
 
 def absolute(path: str) -> str:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdm_dask.cutting_plane.matching import Cut, find_cut
-from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL, Settings
+from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL
+from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ FORMAT_VERSION = 2
 
 _ARRAYS = ("covered", "working", "scores", "bounds", "duals", "mu", "weights", "intercept")
 _DOCUMENT = {
-    "job": dict, "cuts": list, "supports": list, "pool": list, "lower_bounds": list, "upper_bounds": list,
+    "cuts": list, "supports": list, "pool": list, "lower_bounds": list, "upper_bounds": list,
     "iterations": list, "n_reads": int, "is_crowded": bool, "floor": float, "n_taken": int,
 }  # fmt: skip
+
+State = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 class Checkpoint:
@@ -42,28 +45,33 @@ class Checkpoint:
         if not path.absolute().parent.is_dir():
             raise BadInput(f"{path}: there is no such folder to save the state in")
         self.path = path
-        self._job = job
+        self._job = json.loads(json.dumps(job))  # as it will be read
 
     def exists(self) -> bool:
         """Whether a state was saved."""
         return self.path.exists()
 
-    def save(self, problem: Problem) -> None:
-        """Write the state of a problem with at least one cut."""
+    def save(self, problems: Mapping[int, Problem], losses: Mapping[int, list[float]] | None = None) -> None:
+        """Write the state of some problems, by their numbers; of those that are done, what they lost may be enough."""
+        begun = {number: problem for number, problem in problems.items() if problem.cuts}
         try:
-            write_whole(self.path, _packed(problem, self._job))
+            write_whole(self.path, _packed(begun, self._job, dict(losses or {})))
         except OSError as error:
+            n_cuts = max((len(problem.cuts) for problem in begun.values()), default=0)
             raise GdmError(
-                f"{self.path}: the state after cut {len(problem.cuts)} cannot be written: {error.strerror}. "
+                f"{self.path}: the state after cut {n_cuts} cannot be written: {error.strerror}. "
                 "The state before it is kept: free some space, and go on with --resume."
             ) from error
 
-    def load(self, problem: Problem, data: Data) -> None:
-        """Bring a new problem to where the state was saved; it goes on to the same bits."""
-        document, state = _read(self.path)
+    def load(self, problems: Mapping[int, Problem], data: Data) -> dict[int, list[float]]:
+        """Bring new problems to where their state was saved; they go on to the same bits. Returns the losses."""
+        document, states = _read(self.path)
         self._check_job(document["job"])
         try:
-            _restore(problem, document, state, data)
+            for number, (own, state) in states.items():
+                if number in problems:
+                    _restore(problems[number], own, state, data)
+            return {int(number): loss for number, loss in document["losses"].items()}
         except (KeyError, ValueError) as error:
             raise _unreadable(self.path, str(error)) from error
 
@@ -76,12 +84,26 @@ class Checkpoint:
             )
 
 
-def _packed(problem: Problem, job: dict[str, Any]) -> bytes:
-    solution, seen = problem.solution, problem.working_set
-    assert solution is not None
+def _packed(problems: dict[int, Problem], job: dict[str, Any], losses: dict[int, list[float]]) -> bytes:
+    states = {str(number): _state(problem) for number, problem in problems.items()}
     document = {
         "format_version": FORMAT_VERSION,
         "job": job,
+        "problems": {number: own for number, (own, _) in states.items()},
+        "losses": losses,
+    }
+    arrays = {f"{number}.{name}": array for number, (_, state) in states.items() for name, array in state.items()}
+    buffer = io.BytesIO()
+    packed = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    np.savez(buffer, allow_pickle=False, document=packed, **arrays)
+    return buffer.getvalue()
+
+
+def _state(problem: Problem) -> State:
+    """Document and arrays of a problem with at least one cut."""
+    solution, seen = problem.solution, problem.working_set
+    assert solution is not None
+    document = {
         "cuts": problem.cuts,
         "supports": problem.supports.features,
         "pool": problem.pool.features,
@@ -93,30 +115,25 @@ def _packed(problem: Problem, job: dict[str, Any]) -> bytes:
         "floor": 0.0 if seen is None else seen.floor,
         "n_taken": 0 if seen is None else seen.n_cuts,
     }
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        allow_pickle=False,
-        document=np.frombuffer(json.dumps(document).encode(), np.uint8),
-        covered=np.array(sorted(problem.supports.covered), np.int64),
-        working=np.zeros(0, np.int64) if seen is None else seen.features,
-        scores=solution.scores,
-        bounds=np.array([solution.upper, solution.lower, solution.gap]),
+    arrays = {
+        "covered": np.array(sorted(problem.supports.covered), np.int64),
+        "working": np.zeros(0, np.int64) if seen is None else seen.features,
+        "scores": solution.scores,
+        "bounds": np.array([solution.upper, solution.lower, solution.gap]),
         **problem.master.state(),
-    )
-    return buffer.getvalue()
+    }
+    return document, arrays
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Document and arrays of a checkpoint, of which nothing is unpickled."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[int, State]]:
+    """Document of a checkpoint, and the state of each problem; nothing is unpickled."""
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # its members have checksums
             document = json.loads(arrays["document"].tobytes())
             version = document["format_version"]
-            state = {name: arrays[name] for name in arrays.files}
-        whole = version != FORMAT_VERSION or (
-            all(isinstance(document[name], kind) for name, kind in _DOCUMENT.items()) and {*_ARRAYS} <= {*state}
-        )
+            states = (
+                {} if version != FORMAT_VERSION else _states(document, {name: arrays[name] for name in arrays.files})
+            )
         is_newer = version > FORMAT_VERSION
     except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise _unreadable(path, str(error)) from error
@@ -127,9 +144,21 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             f"{path}: the checkpoint was written by gdm_dask 0.1, whose search was another one. "
             "Begin anew with --overwrite."
         )
-    if not whole:
-        raise _unreadable(path, "parts are missing")
-    return document, state
+    return document, states
+
+
+def _states(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[int, State]:
+    """The state of each problem, all of whose parts are there."""
+    states = {}
+    is_whole = all(isinstance(document[name], dict) for name in ("job", "problems", "losses"))
+    for number, own in document["problems"].items():
+        first = f"{number}."
+        state = {name.removeprefix(first): array for name, array in arrays.items() if name.startswith(first)}
+        is_whole &= all(isinstance(own[name], kind) for name, kind in _DOCUMENT.items()) and {*_ARRAYS} <= {*state}
+        states[int(number)] = own, state
+    if not is_whole:
+        raise ValueError("parts are missing")
+    return states
 
 
 def _unreadable(path: Path, reason: str) -> BadInput:
@@ -140,7 +169,9 @@ def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.nda
     """Read the rows of all features again, and add the cuts one after the other."""
     supports, pool, working = np.array(document["supports"]), np.array(document["pool"], np.int64), state["working"]
     wanted = np.unique(np.concatenate([supports, pool, working]))
-    rows = problem.fold.of(data.rows(wanted))
+    whole = data.rows(wanted)
+    problem.keep_whole(wanted.tolist(), whole)
+    rows = problem.fold.of(whole)
 
     def rows_of(features: np.ndarray) -> Block:
         return rows.rows(np.searchsorted(wanted, features))

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gdm_dask.cutting_plane.matching import Cut, find_cut
+from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WorkingSet, sizes_of
-from gdm_dask.features.block import Block
+from gdm_dask.features.block import Block, stack
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import prepare
 from gdm_dask.features.moments import Fold
-from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES, Question
+from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master, MasterSolution
 from gdm_dask.system.progress import work_clock
 
@@ -23,47 +24,6 @@ MASTER_TOL = 1e-6
 LEAST_CUTS = 2
 #: A cut of a working set is left out where the master problem is this part of the tolerance from satisfying it.
 SATISFIED = 0.5
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the cutting plane is to do.
-
-    Attributes
-    ----------
-    C, tau : float
-        The paper's parameters; tau = 0 switches the correlation constraint off (FGM).
-    cut_size : int
-        B, the most features of a cut.
-    max_cuts : int
-        T.
-    tol : float
-        Relative gap at which to stop.
-    matching : {"greedy", "exact"}
-    n_supports : int or None
-        Stop when this many supports have entered. Then cuts hold new features only: the most violated cut would often
-        hold the same supports again, and the search would stall before there are enough.
-    pool_per_cut : int
-        Features that each cut leaves in the pool.
-    intercept : bool
-        Whether the machine has an intercept; the paper's has none.
-    n_working : int
-        Features of a working set.
-    cuts_per_read : int
-        Cuts that are taken from a working set before the data is read again.
-    """
-
-    C: float
-    tau: float
-    cut_size: int
-    max_cuts: int
-    tol: float
-    matching: str = "greedy"
-    n_supports: int | None = None
-    pool_per_cut: int = 0
-    intercept: bool = True
-    n_working: int = WORKING_FEATURES
-    cuts_per_read: int = 10
 
 
 @dataclass(frozen=True)
@@ -178,6 +138,7 @@ class Problem:
         self.is_crowded = False
         self._upper = np.inf
         self._cost = 0.0, 0
+        self._whole: list[tuple[list[int], Block]] = []
 
     @property
     def gap(self) -> float:
@@ -244,6 +205,16 @@ class Problem:
         """Take the bound of the last duals from a read."""
         self._bound(self._find_cut(WorkingSet(seen, self.supports)))
 
+    def whole_rows(self, features: np.ndarray) -> Block:
+        """Raw rows of some supports, or features of the pool, with all samples; of a problem that has some of them."""
+        places = {feature: n for n, feature in enumerate(feature for known, _ in self._whole for feature in known)}
+        return stack([rows for _, rows in self._whole]).rows(np.array([places[j] for j in features.tolist()], np.int64))
+
+    def keep_whole(self, features: list[int], rows: Block) -> None:
+        """Keep rows with all samples, where the problem has some of them only: the others will judge."""
+        if self.fold.samples is not None and features:
+            self._whole.append((features, rows))
+
     def finish(self) -> None:
         """Solve the last master problem in full: its weights are the result."""
         self.solution = self.master.solve(MASTER_TOL)
@@ -262,9 +233,10 @@ class Problem:
         n_new = min(len(cut.positions), self.n_wanted)
         matched = work_clock()
         self._keep_passed(seen, cut)
+        self._keep_seen(seen, cut.positions[:n_new])
         self.add_cut(self._features(seen, cut, n_new), seen.take(cut.positions[:n_new]))
-        self.solution = self.master.solve(self._master_tol())
-        self.lower_bounds.append(max([self.solution.lower, *self.lower_bounds[-1:]]))
+        self.solution = self._solve_master()
+        self.lower_bounds.append(max([self._lower(self.solution), *self.lower_bounds[-1:]]))
         self.upper_bounds.append(self._upper)
         self._note(seen, cut, n_new, {"matching": matched - clock, "master": work_clock() - matched})
         return True
@@ -322,6 +294,11 @@ class Problem:
         fresh = [place for place in cut.passed[: self.settings.pool_per_cut] if seen.features[place] not in known]
         if fresh:
             self.pool.add(seen.features[fresh], seen.rows.rows(np.array(fresh)))
+            self._keep_seen(seen, fresh)
+
+    def _keep_seen(self, seen: WorkingSet, positions: list[int]) -> None:
+        if seen.whole is not None and self.fold.samples is not None:
+            self.keep_whole(seen.features[positions].tolist(), seen.whole.rows(np.array(positions, np.int64)))
 
     def add_cut(self, features: list[int], rows: Block | None) -> None:
         """Add a cut to the master problem; `rows` are those of the features that became supports with it."""
@@ -332,6 +309,23 @@ class Problem:
         else:
             self.master.add_cut(places, rows.matrix(), rows.means, rows.norms)
         self.cuts.append(features)
+
+    def _solve_master(self) -> MasterSolution:
+        if self.settings.merged:
+            return self.master.solve_union(MASTER_TOL)
+        return self.master.solve(self._master_tol())
+
+    def _lower(self, solution: MasterSolution) -> float:
+        """A lower bound on (4): the master's own, or that of the merged machine's weights, each cut's apart.
+
+        Merged, the cuts are one that is larger than (4) allows, so that its optimum bounds nothing. But its weights are
+        a solution of (5) if the norms of the cuts are added up, as there, and not their squares.
+        """
+        if not self.settings.merged:
+            return solution.lower
+        squares = np.array([np.sum(solution.weights[:, cut] ** 2) for cut in self.master.cuts])
+        value = 0.25 / solution.lower - 0.5 * squares.sum() + 0.5 * np.sqrt(squares).sum() ** 2
+        return float(0.25 / value) if np.isfinite(solution.lower) else solution.lower
 
     def _master_tol(self) -> float:
         """Accuracy for the next master problem: a small part of the gap that is left, and of the one that is wanted.

@@ -61,12 +61,6 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
     if solution is None or rows is None:
         raise BadInput("no feature differs between the classes: all features are constant, or their scores are 0")
     features = list(problem.supports.features)
-    if k is not None and len(features) < k:
-        warnings.warn(
-            f"{len(features)} support features were found, fewer than n_features_to_select={k}: {_why_fewer(problem)}",
-            UserWarning,
-            stacklevel=4,
-        )
     weights = solution.weights[0] / np.abs(solution.duals[0]).sum()  # those that belong to alpha
     if k is None:
         chosen = np.flatnonzero(np.abs(weights) > NO_WEIGHT * np.abs(weights).max())
@@ -76,12 +70,24 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
     else:
         others, other_rows = problem.pool.without(features)
         master, limit = problem.master, problem.supports.limit
-        chosen, found = choose(master.rows, master.targets, problem.settings.C, k, other_rows, limit, master.weights)
+        C = problem.settings.C_choice or problem.settings.C
+        chosen, found = choose(master.rows, master.targets, C, k, other_rows, limit, master.weights)
         weights = found[0]
         if other_rows is not None:
             features, rows = features + others, stack([rows, other_rows])
     order = np.argsort(-np.abs(weights), kind="stable")
     return np.array(features, np.int64)[chosen[order]], rows.rows(chosen[order]), weights[order]
+
+
+def warn_of_fewer(problem: Problem, k: int) -> None:
+    """Warn where fewer supports were found than wanted."""
+    n_found = len(problem.supports.features)
+    if n_found < k:
+        warnings.warn(
+            f"{n_found} support features were found, fewer than n_features_to_select={k}: {_why_fewer(problem)}",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _why_fewer(problem: Problem) -> str:

@@ -110,11 +110,14 @@ class Seen(NamedTuple):
         Their raw rows.
     floor : float
         No other free feature has a larger |score|.
+    whole : Block or None
+        Their raw rows with all samples, where the problem has some of them only.
     """
 
     features: np.ndarray
     rows: Block
     floor: float
+    whole: Block | None = None
 
 
 class WorkingSet:
@@ -128,7 +131,7 @@ class WorkingSet:
     """
 
     def __init__(self, seen: Seen, supports: Supports) -> None:
-        self.features, self.rows, self.floor = seen
+        self.features, self.rows, self.floor, self.whole = seen
         features = self.features
         self.n_cuts = 0
         self.supports = supports
@@ -263,8 +266,8 @@ def read(data: Data, questions: Sequence[Question], folds: Sequence[Fold] = ()) 
 def seen_by(data: Data, pass_: ScorePass, ranked: Ranked) -> Iterator[Seen]:
     """What a pass brought for each question; rows that it could not bring are read."""
     for question, ranking in zip(pass_.questions, ranked.rankings, strict=True):
-        features, rows, floor = _seen(data, ranked, ranking, question.n_wanted(ranking))
-        yield Seen(features, pass_.folds[question.fold].of(rows), floor)
+        features, rows, floor, _ = _seen(data, ranked, ranking, question.n_wanted(ranking))
+        yield Seen(features, pass_.folds[question.fold].of(rows), floor, rows)
 
 
 def _seen(data: Data, ranked: Ranked, ranking: Ranking, n_wanted: int) -> Seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -97,6 +98,11 @@ class Data:
         return stack(found).rows(np.argsort(np.concatenate(places)))
 
     @property
+    def n_problems(self) -> int:
+        """Problems that may share a read; a matrix in memory has no plan."""
+        return sys.maxsize
+
+    @property
     def n_parts(self) -> int:
         """Tasks of a pass."""
         return len(self._parts())
@@ -131,6 +137,11 @@ class StoredData(Data):
         reader = StoreReader(store, int(dask.config.get("gdm_dask.read-attempts")), n_held)
         super().__init__(engine, store.shape, store.block_starts, reader, sizes)
         self._plan = plan
+
+    @property
+    def n_problems(self) -> int:
+        """Problems that may share a read: the plan has room for them."""
+        return self._plan.n_problems
 
     def _parts(self) -> list[list[int]]:
         """Numbers of the blocks of each task, for the workers that are there now."""

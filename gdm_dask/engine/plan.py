@@ -48,6 +48,8 @@ class FitPlan:
         Memory of all processes together; None where the workers' own limits are all there is.
     in_driver : bool
         Whether the driver's own threads do the work. They keep decoded blocks; other processes keep nothing.
+    n_problems : int
+        Problems that may share a read.
     """
 
     block_bytes: list[int]
@@ -56,6 +58,7 @@ class FitPlan:
     n_passes: int
     limit: int | None
     in_driver: bool
+    n_problems: int = 1
 
     def needed(self, worker: Worker) -> int:
         """Bytes that a worker needs to run its tasks."""

@@ -208,7 +208,7 @@ class Fit(Step):
     name, stage = "fit", "fit"
     _TUNED: ClassVar[dict[str, Key]] = {
         "tau": Key(float, between=(0, 0.999999)),
-        "C": Key(float, between=(1e-12, 1e12)),
+        "C": Key(float, choices=("auto",), between=(1e-12, 1e12)),
         "cut_size": Key(int, choices=("auto",), between=FROM_ONE),
     }
     table = Table(
@@ -218,6 +218,7 @@ class Fit(Step):
             "max_cuts": Key(int, between=FROM_ONE),
             "tol": Key(float, between=(0, 1)),
             "matching": Key(str, choices=("greedy", "exact")),
+            "master": Key(str, choices=("merged", "cuts")),
             "fit_intercept": SWITCH,
             "class_weight": Key(str, choices=("balanced",)),
             "groups": SWITCH,

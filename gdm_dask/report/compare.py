@@ -85,5 +85,5 @@ def _facts(model: FittedModel) -> dict[str, Any]:
         "gap": model.gap_,
         "seconds": model.timings_["total"],
         "tau": model.tau,
-        "C": model.C,
+        "C": model.C_,
     }

@@ -16,7 +16,7 @@ from gdm_dask.model import FittedModel, decision
 from gdm_dask.report.compare import compare_runs
 from gdm_dask.report.groups import gather_groups, gather_map
 from gdm_dask.report.images import gather_images
-from gdm_dask.report.summary import certificate, outcome, sentence
+from gdm_dask.report.summary import certificate, outcome, sentence, trade_off
 from gdm_dask.system.version import VERSION
 
 FORMAT = "gdm_dask report"
@@ -121,8 +121,8 @@ def as_plain(value: Any) -> Any:
 
 def _parameters(model: FittedModel) -> dict[str, Any]:
     shown = (
-        "n_features_to_select", "tau", "C", "cut_size", "max_cuts", "tol", "matching", "fit_intercept", "class_weight",
-        "groups", "certify",
+        "n_features_to_select", "tau", "C", "master", "cut_size", "max_cuts", "tol", "matching", "fit_intercept",
+        "class_weight", "groups", "certify",
     )  # fmt: skip
     parameters = model.get_params()
     return {name: parameters[name] for name in shown if name in parameters}
@@ -160,6 +160,9 @@ def _facts(model: FittedModel) -> dict[str, Any]:
         "outcome": outcome(model),
         "certified_share": model.certified_share_,
         "certificate": certificate(model),
+        "C": model.C_,
+        "C_path": model.C_path_,
+        "trade_off": trade_off(model),
         "seconds": model.timings_["total"],
     }
 

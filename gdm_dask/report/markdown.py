@@ -64,6 +64,7 @@ def _facts(report: dict[str, Any]) -> str:
     rows += [
         ["redundancy rate", f"{facts['redundancy_rate']:.4f}"],
         ["cuts", f"{facts['n_cuts']}, gap {facts['gap']:.3g}, {facts['outcome']}"],
+        ["C", f"{facts['C']:.3g}, {facts['trade_off']}"],
         ["time", f"{facts['seconds']:.2f} s"],
         ["read", format_bytes(report["counts"].get("bytes_read", 0))],
     ]

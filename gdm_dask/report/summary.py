@@ -46,6 +46,27 @@ def certificate(model: FittedModel) -> str | None:
     return f"The supports explain at least {share:.1%} of what any {any_set} can explain; the proof {took}."
 
 
+#: Where C comes from, in plain words.
+SOURCES = {"given": "as given", "fixed": "for all data", "rule": "by the number of samples for each support"}
+
+
+def trade_off(model: FittedModel) -> str:
+    """How C was chosen."""
+    path = model.C_path_
+    if path is None:
+        return SOURCES["given"]
+    how, tried = path["how"], path["candidates"]
+    if how == "folds":
+        best = min(row["loss"] for row in tried)
+        mine = tried[path["chosen"]]
+        how = (
+            f"by {path['n_folds']} folds, the most shrunk of {len(tried)} within one standard error of the best: "
+            f"held-out loss {mine['loss']:.3f}, best {best:.3f}"
+        )
+    chosen = "" if path["C_choice"] is None else f", and {path['C_choice']:g} to choose among those that entered"
+    return f"{SOURCES.get(how, how)}{chosen}"
+
+
 def headline(accuracy: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The accuracy to speak of: on test data where there is some."""
     by_kind = {entry["kind"]: entry for entry in accuracy}

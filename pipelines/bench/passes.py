@@ -21,7 +21,7 @@ import numpy as np
 from datasets import Dataset
 from frame import Benchmark, Line, Results, main
 
-from gdm_dask.cutting_plane.algorithm import FitWork
+from gdm_dask.cutting_plane.memory import FitWork
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data, StoredData
 from gdm_dask.engine.plan import FitPlan, Worker

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from inspect import signature
 
 import numpy as np
 import pandas as pd
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane.algorithm import solve
-from gdm_dask.cutting_plane.fit import choose_settings
 from gdm_dask.cutting_plane.matching import METHODS, find_cut
-from gdm_dask.cutting_plane.problem import Problem, Settings
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.cutting_plane.settings import CUTS_C, Settings, choose_settings
 from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data
@@ -33,7 +32,7 @@ from .problem import Training
 TAU = 0.25
 CUT_SIZE = 10
 N_CUTS = 10
-DEFAULT_C = float(signature(GroupDiscoveryMachine).parameters["C"].default)
+DEFAULT_C = CUTS_C
 #: Candidates of a cut, for the matching.
 RANKED = 1024
 #: Supports whose groups are timed.

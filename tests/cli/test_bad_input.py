@@ -19,7 +19,10 @@ X = ROWS.T.copy()
 
 PARAMETERS = [
     *(("tau", value, r"`tau` must be in \[0, 1\)") for value in (1, 1.5, -0.1, np.nan, "0.25", None, True)),
-    *(("C", value, "`C` must be a positive number, got ") for value in (0, -1, np.nan, np.inf, "1", None, True)),
+    *(
+        ("C", value, "`C` must be .auto. or a positive number, got ")
+        for value in (0, -1, np.nan, np.inf, "1", None, True)
+    ),
     *(
         ("cut_size", value, "`cut_size` must be 'auto' or an integer >= 1")
         for value in (0, -3, 1.5, "many", None, True)

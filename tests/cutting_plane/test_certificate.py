@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane import certificate
 from gdm_dask.cutting_plane.certificate import Certificate, certify
-from gdm_dask.cutting_plane.problem import Settings
+from gdm_dask.cutting_plane.settings import Settings
 
 SCHEDULERS = ["synchronous", "threads"]
 
@@ -144,7 +144,7 @@ def test_a_greedy_choice_that_is_not_the_best_is_not_certified_as_such(intercept
     truth = Truth(X, y, settings, 2)
     assert truth.best == (0, 1)
     machine = GroupDiscoveryMachine(
-        2, tau=0.05, cut_size=1, fit_intercept=intercept, certify=True, scheduler="synchronous"
+        2, tau=0.05, C=50.0, master="cuts", cut_size=1, fit_intercept=intercept, certify=True, scheduler="synchronous"
     ).fit(sp.csr_array(X.T) if sparse else X.T, y)
     chosen = tuple(sorted(machine.support_features_.tolist()))
     assert truth.share(chosen) < 0.99

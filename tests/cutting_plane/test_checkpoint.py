@@ -23,8 +23,8 @@ from gdm_dask.errors import BadInput, GdmError, Locked
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.system.locks import FileLock
 
-SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
-OPTIONS = ["--tau", "0.4", "--cut-size", "3", "--max-cuts", "5", "--tol", "0"]
+SETTINGS = {"tau": 0.4, "C": 50.0, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
+OPTIONS = ["--tau", "0.4", "--C", "50", "--cut-size", "3", "--max-cuts", "5", "--tol", "0"]
 
 
 def machine(**options) -> GroupDiscoveryMachine:
@@ -79,7 +79,7 @@ from gdm_dask.pipeline.run_directory import RunDirectory
 def kill(iteration):
     os.kill(os.getpid(), signal.SIGKILL)
 try:
-    machine = GroupDiscoveryMachine(tau=0.4, cut_size=3, max_cuts=5, tol=0.0, scheduler="synchronous")
+    machine = GroupDiscoveryMachine(tau=0.4, C=50.0, cut_size=3, max_cuts=5, tol=0.0, scheduler="synchronous")
     RunDirectory(sys.argv[2]).fit(machine, open_store(sys.argv[1]), resume=True, callback=kill)
 except BaseException as error:
     print(repr(error))
@@ -200,12 +200,12 @@ def test_a_damaged_checkpoint_is_refused(store, unfinished, damage: str) -> None
     if damage in ("no duals", "pickle"):
         with np.load(path, allow_pickle=False) as arrays:
             state = dict(arrays)
-        state.pop("duals")
+        state.pop("0.duals")
         if damage == "pickle":
-            state["duals"] = np.array([{"a": 1}], dtype=object)
+            state["0.duals"] = np.array([{"a": 1}], dtype=object)
         np.savez(path, **state)
     elif damage == "no cuts":
-        repack(path, cuts=None)
+        repack(path, problems={"0": {"cuts": None}})
     else:
         middle = data.index(b"duals.npy") + 400  # in its numbers; a name in a header may be anything
         flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]

@@ -12,7 +12,7 @@ from helpers.large_stores import large_store
 
 from gdm_dask import FeatureStore
 from gdm_dask.cutting_plane import fit
-from gdm_dask.cutting_plane.algorithm import FitWork
+from gdm_dask.cutting_plane.memory import FitWork
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data, StoredData
 from gdm_dask.engine.plan import TASKS_PER_THREAD, FitPlan

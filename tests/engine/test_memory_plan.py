@@ -16,7 +16,7 @@ from helpers.clusters import Started, small_data
 from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
-from gdm_dask.cutting_plane.algorithm import FitWork
+from gdm_dask.cutting_plane.memory import FitWork
 from gdm_dask.engine.plan import BYTES_PER_TASK, WORKER_PART, Worker, share_out
 from gdm_dask.errors import MemoryLimitTooLow
 

@@ -58,12 +58,12 @@ def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dask_setup(worker: Any) -> None:
-    from gdm_dask.cutting_plane import fit
+    from gdm_dask.cutting_plane import settings
     from gdm_dask.features import groups, ranking
     from gdm_dask.store.feature_store import FeatureStore
     from gdm_dask.store.reader import StoreReader
 
-    fit.CUTS_PER_READ = 1
+    settings.CUTS_PER_READ = 1
     for phase, module, name in (
         ("scores", ranking, "scores"),
         ("top", ranking, "top_of_block"),

@@ -107,9 +107,9 @@ def walk_of_second_cut(folder: Path, cuts_per_read: int) -> list[str]:
     import distributed
 
     from gdm_dask import GroupDiscoveryMachine, ingest
-    from gdm_dask.cutting_plane import fit
+    from gdm_dask.cutting_plane import settings
 
-    fit.CUTS_PER_READ = cuts_per_read
+    settings.CUTS_PER_READ = cuts_per_read
     write_text(folder / "train.svm")
     store = ingest(folder / "train.svm", folder / "train.zarr", scheduler="synchronous")
     walk = Walk()

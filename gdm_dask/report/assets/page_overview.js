@@ -38,6 +38,7 @@ function showGlance() {
   if (facts.certified_share !== null) {
     tiles.append(tile('Certified', `≥ ${percent(Math.floor(1000 * facts.certified_share) / 1000, 1)}`, `of what any ${plural(facts.wanted, 'feature')} can explain`));
   }
+  tiles.append(tile('C', digits(facts.C), facts.trade_off));
   tiles.append(tile('Time', seconds(facts.seconds), `for ${plural(facts.n_cuts, 'cut')} and the groups`));
 }
 

@@ -1,0 +1,81 @@
+"""The memory that a fit takes, on the driver and in each task, known before its first task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gdm_dask.engine.plan import FitPlan
+from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES
+
+#: The driver's process with everything imported and compiled, before any data.
+DRIVER_BYTES = 260 << 20
+#: For each row of a block that is worked on: its score, and what ranking it takes.
+ROW_BYTES = 48
+#: Encoded chunks on their way, and what the allocator keeps, for each task.
+TASK_BYTES = 16 << 20
+#: Vectors of one float64 per sample: alpha and its kin in the master problem, and the vector of a pass in each worker.
+DRIVER_VECTORS = 12
+WORKER_VECTORS = 2
+#: How often the rows of supports are there: as they were read, in the master problem, and while the best are chosen.
+SUPPORT_COPIES = 5
+#: Features in the pool for each support, the most bytes of their rows, and how often these are there while the best are
+#: chosen.
+POOL_PER_SUPPORT = 4
+MAX_POOL_BYTES = 256 << 20
+POOL_COPIES = 3
+#: Bytes of a value in a sparse row, and how often the rows of a working set are there: in parts of a pass, and joined.
+VALUE_BYTES = 12
+WORKING_COPIES = 2
+
+
+@dataclass(frozen=True)
+class FitWork:
+    """What a fit works on.
+
+    Attributes
+    ----------
+    block_bytes, block_rows : list of int
+        Decoded size and features of each block.
+    n_samples : int
+    n_supports, n_passes : int
+        Supports that the driver will hold and passes over the data, as estimates.
+    support_bytes : int, optional
+        What the rows of so many supports take at most; a guess otherwise.
+    n_problems : int
+        Problems that share the reads, each with vectors and supports of its own.
+    """
+
+    block_bytes: list[int]
+    block_rows: list[int]
+    n_samples: int
+    n_supports: int
+    n_passes: int
+    support_bytes: int | None = None
+    n_problems: int = 1
+
+    @property
+    def driver_bytes(self) -> int:
+        """What the driver holds: vectors, rows of supports, of a pool and of a working set, and itself."""
+        guess = min(8 * self.n_samples, max(self.block_bytes, default=0)) // 4 * self.n_supports
+        if self.support_bytes is None:
+            rows, once = 2 * guess, guess
+        else:
+            rows, once = SUPPORT_COPIES * self.support_bytes, self.support_bytes
+        pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
+        working = min(VALUE_BYTES * WORKING_VALUES, once // self.n_supports * WORKING_FEATURES, sum(self.block_bytes))
+        vectors = 8 * self.n_samples * DRIVER_VECTORS
+        shared = POOL_COPIES * pool + WORKING_COPIES * working  # one problem at a time chooses, or takes cuts
+        return DRIVER_BYTES + self.n_problems * (vectors + rows) + (self.n_problems - 1) * pool + shared
+
+    @property
+    def task_bytes(self) -> int:
+        """What one task holds while it works on a block."""
+        blocks = zip(self.block_bytes, self.block_rows, strict=True)
+        largest = max((size + ROW_BYTES * rows for size, rows in blocks), default=0)
+        return largest + 8 * self.n_samples * WORKER_VECTORS * self.n_problems + TASK_BYTES
+
+    def plan(self, limit: int | None, in_driver: bool) -> FitPlan:
+        """How its processes share the memory; see `FitPlan`."""
+        return FitPlan(
+            self.block_bytes, self.task_bytes, self.driver_bytes, self.n_passes, limit, in_driver, self.n_problems
+        )

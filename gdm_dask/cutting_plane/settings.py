@@ -1,0 +1,286 @@
+"""What a cutting plane is to do: settings, from the parameters of an estimator and the size of the data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.cutting_plane.matching import METHODS
+from gdm_dask.cutting_plane.weights import is_class_weight
+from gdm_dask.errors import BadInput
+from gdm_dask.features.ranking import WORKING_FEATURES
+
+#: Cuts for a wanted number of supports: cuts of a twentieth of them.
+CUTS_PER_SELECTION = 20
+#: Cuts that are taken from the working set of one read: with ten, 20 cuts select as well as with a read for each.
+CUTS_PER_READ = 10
+#: So many times the wanted supports enter, and the best of them are chosen. With fewer samples for each of them than
+#: this the choice would fit the noise (measured with a fixed C: it helps at 20, and harms at 10), and beyond so many
+#: supports it is not small.
+OVERSHOOT = 3
+POOL_PER_CUT = 4  # times the size of a cut
+SAMPLES_PER_SUPPORT = 20
+MAX_CHOSEN = 500
+#: Size of a cut where no number of supports is wanted.
+FREE_CUT_SIZE = 10
+MAX_CUTS = 100
+
+#: C of a machine whose duals come from the master problem over all cuts.
+CUTS_C = 50.0
+#: C of the merged machine for each effective sample and support, from the most shrunk on, and its range.
+C_FACTORS = (0.06, 0.3, 1.2)
+LEAST_C, MOST_C = 0.01, 30.0
+#: Effective samples for each support from which the most shrunk of them serves, and the choice among supports does not
+#: fit the noise; with fewer, folds of the data decide.
+MANY_SAMPLES = 100
+#: C of that choice, and the factor with which its supports enter where folds decide.
+CHOICE_C = 50.0
+CHOICE_FACTOR = 0.3
+N_FOLDS = 4
+
+MASTERS = ("merged", "cuts")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the cutting plane is to do.
+
+    Attributes
+    ----------
+    C, tau : float
+        The paper's parameters; tau = 0 switches the correlation constraint off (FGM).
+    cut_size : int
+        B, the most features of a cut.
+    max_cuts : int
+        T.
+    tol : float
+        Relative gap at which to stop.
+    matching : {"greedy", "exact"}
+    n_supports : int or None
+        Stop when this many supports have entered. Then cuts hold new features only: the most violated cut would often
+        hold the same supports again, and the search would stall before there are enough.
+    pool_per_cut : int
+        Features that each cut leaves in the pool.
+    intercept : bool
+        Whether the machine has an intercept; the paper's has none.
+    n_working : int
+        Features of a working set.
+    cuts_per_read : int
+        Cuts that are taken from a working set before the data is read again.
+    merged : bool
+        Whether the duals are those of problem (3) on all supports so far, instead of (5) over the cuts.
+    C_choice : float or None
+        C for the choice among the supports that entered; `C` by default.
+    rivals : tuple of Settings
+        Less shrunk ones, among which and this one folds of the data decide.
+    n_folds : int
+        How many folds decide.
+    C_by : {"given", "fixed", "rule", "folds"}
+        Where C comes from: a number that was given, the number for all data, the rule, or folds.
+    """
+
+    C: float
+    tau: float
+    cut_size: int
+    max_cuts: int
+    tol: float
+    matching: str = "greedy"
+    n_supports: int | None = None
+    pool_per_cut: int = 0
+    intercept: bool = True
+    n_working: int = WORKING_FEATURES
+    cuts_per_read: int = 10
+    merged: bool = False
+    C_choice: float | None = None
+    rivals: tuple[Settings, ...] = ()
+    n_folds: int = 0
+    C_by: str = "given"
+
+
+def effective_samples(counts: Sequence[float]) -> float:
+    """Samples of two classes of equal size that tell as much as so many samples of each class.
+
+    >>> effective_samples([50, 50]), round(effective_samples([10, 990]), 2)
+    (100.0, 39.6)
+    """
+    return 4.0 * counts[0] * counts[1] / sum(counts)
+
+
+def choose_settings(
+    n_features: int,
+    n_samples: int,
+    *,
+    counts: Sequence[float] | None = None,
+    fewest: int | None = None,
+    k: int | None = None,
+    tau: float = 0.25,
+    C: float | str = CUTS_C,
+    cut_size: int | str = "auto",
+    max_cuts: int | None = None,
+    tol: float = 1e-3,
+    matching: str = "greedy",
+    intercept: bool = True,
+    master: str | None = None,
+) -> Settings:
+    """Settings of the cutting plane for data of this size; see `GroupDiscoveryMachine` for the parameters.
+
+    Parameters
+    ----------
+    counts : sequence of float, optional
+        Weight of the samples of each class; half of all by default.
+    fewest : int, optional
+        Samples of the smaller class; as many as its weight by default. All else is described there.
+
+    Examples
+    --------
+    >>> choose_settings(1000, 10_000, k=100).n_supports, choose_settings(1000, 500, k=100).n_supports
+    (300, 100)
+    >>> [rival.C for rival in choose_settings(1000, 500, k=100, C="auto").rivals]
+    [1.5, 6.0]
+    """
+    is_merged = master == "merged" or (master is None and k is not None and tau > 0)
+    same = Settings(
+        C=CUTS_C if C == "auto" else float(C),
+        tau=float(tau),
+        cut_size=FREE_CUT_SIZE,
+        max_cuts=int(max_cuts) if max_cuts is not None else MAX_CUTS if k is None else sys.maxsize,
+        tol=float(tol),
+        matching=matching,
+        intercept=intercept,
+        cuts_per_read=CUTS_PER_READ,
+        merged=is_merged,
+        C_by="fixed" if C == "auto" else "given",
+    )
+
+    def entering(n_wanted: int | None, **options: Any) -> Settings:
+        """The same with so many supports that enter."""
+        if n_wanted is not None:
+            n_wanted = min(n_wanted, max(n_features, k or 0))
+        size = cut_size
+        if size == "auto":
+            size = min(FREE_CUT_SIZE, n_features) if n_wanted is None else -(-n_wanted // CUTS_PER_SELECTION)
+        pool = POOL_PER_CUT * int(size) if n_wanted != k else 0
+        return replace(same, n_supports=n_wanted, cut_size=int(size), pool_per_cut=pool, **options)
+
+    if k is None:
+        return entering(None)
+    can_choose = tau > 0 and k <= MAX_CHOSEN  # not in FGM as published
+    if not is_merged:
+        return entering(OVERSHOOT * k if can_choose and n_samples >= SAMPLES_PER_SUPPORT * k else k)
+    counts = (n_samples // 2, n_samples - n_samples // 2) if counts is None else counts
+    if C != "auto":
+        is_many = effective_samples(counts) >= MANY_SAMPLES * k
+        return entering(OVERSHOOT * k if can_choose and is_many else k)
+    return _by_data(entering, k, counts, int(min(counts)) if fewest is None else fewest, can_choose)
+
+
+def _by_data(
+    entering: Callable[..., Settings], k: int, counts: Sequence[float], fewest: int, can_choose: bool
+) -> Settings:
+    """Settings of the merged machine with a C that goes with the samples of each class."""
+    per_support = effective_samples(counts) / k
+    first, *others = (float(np.clip(factor * per_support, LEAST_C, MOST_C)) for factor in C_FACTORS)
+    n_folds = min(N_FOLDS, fewest)
+    if per_support >= MANY_SAMPLES and can_choose:
+        return entering(OVERSHOOT * k, C=first, C_choice=CHOICE_C, C_by="rule")
+    if per_support >= MANY_SAMPLES or k > MAX_CHOSEN or n_folds < 2:
+        return entering(k, C=first, C_by="rule")
+    rivals = [entering(k, C=other, C_by="folds") for other in dict.fromkeys(others) if other > first]
+    if per_support >= SAMPLES_PER_SUPPORT and can_choose:
+        between = float(np.clip(CHOICE_FACTOR * per_support, LEAST_C, MOST_C))
+        rivals.append(entering(OVERSHOOT * k, C=between, C_choice=CHOICE_C, C_by="folds"))
+    if not rivals:
+        return entering(k, C=first, C_by="rule")
+    return entering(k, C=first, C_by="folds", rivals=tuple(rivals), n_folds=n_folds)
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters of a `GroupDiscoveryMachine` that make no sense, by name."""
+    real = (int, float, np.integer, np.floating)
+    rules: list[tuple[str, Callable[[Any], bool], str]] = [
+        ("n_features_to_select", lambda k: k is None or (_is(k) and k >= 1), "None or an integer >= 1"),
+        ("tau", lambda tau: _is(tau, real) and 0 <= tau < 1, "in [0, 1)"),
+        ("C", lambda C: is_auto(C) or (_is(C, real) and 0 < C < np.inf), "'auto' or a positive number"),
+        ("master", lambda master: master is None or master in MASTERS, f"None or one of {', '.join(MASTERS)}"),
+        ("cut_size", lambda size: is_auto(size) or (_is(size) and size >= 1), "'auto' or an integer >= 1"),
+        ("max_cuts", lambda most: most is None or (_is(most) and most >= 1), "None or an integer >= 1"),
+        ("tol", lambda tol: _is(tol, real) and tol >= 0, "a number >= 0"),
+        ("n_workers", lambda n: n is None or (_is(n) and n >= 1), "None or an integer >= 1"),
+        ("fit_intercept", lambda has: isinstance(has, bool | np.bool_), "True or False"),
+        ("certify", lambda has: isinstance(has, bool | np.bool_), "True or False"),
+        ("class_weight", is_class_weight, "None, 'balanced' or a dict of weights >= 0"),
+        ("matching", lambda matching: matching in METHODS, f"one of {', '.join(METHODS)}"),
+    ]
+    for name, is_valid, expected in rules:
+        value = parameters[name]
+        if not is_valid(value):
+            raise BadInput(f"`{name}` must be {expected}, got {value!r}")
+    if parameters["n_features_to_select"] is None:
+        if parameters["certify"]:
+            raise BadInput("`certify` is about a number of features: set `n_features_to_select`")
+        if parameters["master"] == "merged":
+            raise BadInput(
+                "`master` must be None or 'cuts' without a number of features, got 'merged': set `n_features_to_select`"
+            )
+
+
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is to be chosen."""
+    return isinstance(value, str) and value == "auto"
+
+
+def _is(value: Any, kinds: tuple[type, ...] = (int, np.integer)) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def settings_from(
+    parameters: Mapping[str, Any],
+    n_features: int,
+    n_samples: int,
+    labels: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> Settings:
+    """Settings for the parameters of a `GroupDiscoveryMachine` on data of this size.
+
+    Parameters
+    ----------
+    parameters : dict
+    n_features, n_samples : int
+    labels : ndarray of shape (n_samples,), optional
+        -1 or +1; half of each by default.
+    weights : ndarray of shape (n_samples,), optional
+        Of the samples.
+    """
+    check_parameters(parameters)
+    k = parameters["n_features_to_select"]
+    same = {name: parameters[name] for name in ("tau", "C", "cut_size", "max_cuts", "tol", "matching", "master")}
+    counts = fewest = None
+    if labels is not None:
+        weights = np.ones(n_samples) if weights is None else weights
+        n_samples = round(weights.sum())
+        counts = class_weights(labels, weights)
+        fewest = min(int(np.count_nonzero(weights[labels < 0])), int(np.count_nonzero(weights[labels > 0])))
+    return choose_settings(
+        n_features, n_samples, counts=counts, fewest=fewest, k=None if k is None else int(k),
+        intercept=bool(parameters["fit_intercept"]), **same,
+    )  # fmt: skip
+
+
+def class_weights(labels: np.ndarray, weights: np.ndarray | None) -> tuple[float, float]:
+    """Weight of the samples of each class.
+
+    >>> class_weights(np.array([-1.0, 1.0, 1.0]), None), class_weights(np.array([-1.0, 1.0]), np.array([2.0, 0.5]))
+    ((1.0, 2.0), (2.0, 0.5))
+    """
+    weights = np.ones(len(labels)) if weights is None else weights
+    return float(weights[labels < 0].sum()), float(weights[labels > 0].sum())
+
+
+def expected_supports(settings: Settings) -> int:
+    """Supports that may enter, for the memory plan."""
+    mine = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
+    return max([mine, *(expected_supports(rival) for rival in settings.rivals)])

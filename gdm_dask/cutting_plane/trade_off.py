@@ -1,0 +1,254 @@
+"""The choice of C by folds: how much shrinkage the noise in the labels asks for, and nothing but the data knows it.
+
+Every candidate selects on each fold's training part, from the first read to the last support, and is judged on the
+rest: by the squared hinge loss of a ridge machine on its supports, at the best of a few C. Of the candidates within one
+standard error of the best, the most shrunk one is taken. Folds and candidates are a list of problems that share every
+read, and each candidate's problem on all samples is among them: the winner is there when the folds are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.checkpoint import Checkpoint
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.cutting_plane.selection import select
+from gdm_dask.cutting_plane.settings import C_FACTORS, Settings, class_weights, effective_samples
+from gdm_dask.engine.data import Data
+from gdm_dask.features.moments import with_samples
+from gdm_dask.master.problem import Master
+from gdm_dask.system.blas import single_threaded_blas
+
+logger = logging.getLogger(__name__)
+
+#: C of the machines that judge, for each effective sample and support, from the most shrunk on.
+RIDGE_FACTORS = (*C_FACTORS, 6.0)
+#: Accuracy of their solutions.
+RIDGE_TOL = 1e-4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to select, and how it did on the folds.
+
+    Attributes
+    ----------
+    C : float
+    n_entering : int
+        Supports that enter; the best are chosen where there are more than wanted.
+    loss, error : float
+        Mean squared hinge loss on held-out folds, and its standard error.
+    """
+
+    C: float
+    n_entering: int
+    loss: float
+    error: float
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """How C was chosen.
+
+    Attributes
+    ----------
+    how : {"given", "fixed", "rule", "folds"}
+    C : float
+    C_choice : float or None
+        C of the choice among supports that entered, where it is another one.
+    n_folds : int
+    candidates : list of Candidate
+        From the most shrunk on; where folds decided.
+    chosen : int
+        Position of the candidate that was taken.
+    """
+
+    how: str
+    C: float
+    C_choice: float | None = None
+    n_folds: int = 0
+    candidates: tuple[Candidate, ...] = ()
+    chosen: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        found = asdict(self)
+        return {**found, "candidates": list(found["candidates"])}
+
+
+class Split(NamedTuple):
+    """Numbers of the samples to fit on, and of those to judge by, increasing."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+def splits_of(labels: np.ndarray, n_folds: int, weights: np.ndarray | None = None) -> list[Split]:
+    """Each fold in turn to judge by, all with about the same part of each class; without samples of weight 0."""
+    from sklearn.model_selection import StratifiedKFold
+
+    there = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
+    splitter = StratifiedKFold(n_folds, shuffle=True, random_state=0)
+    return [Split(there[train], there[test]) for train, test in splitter.split(there[:, None], labels[there])]
+
+
+def n_problems_of(settings: Settings) -> int:
+    """Problems that share the reads of a fit: each candidate on each fold, and on all samples."""
+    return (1 + len(settings.rivals)) * (1 + settings.n_folds)
+
+
+class Trials:
+    """The problems of a fit whose C is chosen by folds: every candidate on all samples, and on each fold.
+
+    Problems have numbers: those on all samples come first, then those of the first fold, and so on; each time in the
+    order of the candidates.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        labels: np.ndarray,
+        settings: Settings,
+        checkpoint: Checkpoint | None,
+        on_cut: Callable[[Problem], None],
+        weights: np.ndarray | None = None,
+    ) -> None:
+        self._data, self._checkpoint, self._on_cut = data, checkpoint, on_cut
+        self._labels, self._weights = labels, weights
+        self._candidates = [replace(settings, rivals=(), n_folds=0), *settings.rivals]
+        self._k = settings.n_supports or 0
+        self._splits = splits_of(labels, settings.n_folds, weights)
+        self._problems: dict[int, Problem] = {}
+        self._losses: dict[int, list[float]] = {}
+
+    def search(self) -> tuple[Problem, TradeOff]:
+        """The problem of the candidate that won, on all samples, and how it won.
+
+        All problems share the reads where the memory has room for them. Where it has not, the folds take turns, and
+        the winner comes after them: the result is the same.
+        """
+        n_candidates, n_fitting = len(self._candidates), self._data.n_problems
+        parts = range(n_candidates, n_candidates * (1 + len(self._splits)))
+        is_roomy = n_fitting >= len(parts) + n_candidates
+        if is_roomy:
+            self._solve(range(parts.stop))
+            self._judge()
+        else:
+            logger.info("C is chosen in turns: the memory has room for %d problems of %d", n_fitting, parts.stop)
+            for first in range(parts.start, parts.stop, n_fitting):
+                if self._solve(parts[first - parts.start :][:n_fitting]):
+                    self._judge()
+                    self._problems.clear()
+                    self._save()
+        losses = np.array([self._losses[number] for number in parts]).reshape(len(self._splits), n_candidates, -1)
+        found = decide(self._candidates, losses)
+        if not is_roomy:
+            self._solve([found.chosen])
+        return self._problems[found.chosen], found
+
+    def _solve(self, numbers: Sequence[int]) -> bool:
+        """Solve some problems together, from where a checkpoint has them; returns whether there was anything to do."""
+        self._problems = {number: self._problem(number) for number in numbers}
+        if self._checkpoint is not None and self._checkpoint.exists():
+            self._losses |= self._checkpoint.load(self._problems, self._data)
+        for number in self._losses.keys() & self._problems.keys():
+            del self._problems[number]
+        if not self._problems:
+            return False
+        lead = self._problems[min(self._problems)]
+
+        def after_cut(problem: Problem) -> None:
+            if problem is lead:  # one of them is enough to tell how far all are
+                self._on_cut(problem)
+
+        solve([*self._problems.values()], self._data, after_cut, self._save)
+        return True
+
+    def _save(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.save(self._problems, self._losses)
+
+    def _problem(self, number: int) -> Problem:
+        settings, split = self._candidates[number % len(self._candidates)], self._split(number)
+        labels, weights = self._labels, self._weights
+        if split is None:
+            return Problem(labels, settings, weights=weights)
+        own = None if weights is None else weights[split.train]
+        n_all, n_own = (
+            effective_samples(class_weights(*some)) for some in ((labels, weights), (labels[split.train], own))
+        )
+        return Problem(labels[split.train], replace(settings, C=settings.C * n_own / n_all), split.train, own)
+
+    def _split(self, number: int) -> Split | None:
+        place = number // len(self._candidates) - 1
+        return None if place < 0 else self._splits[place]
+
+    def _judge(self) -> None:
+        """Find what the problems that were solved on folds lose on the rest."""
+        for number, problem in self._problems.items():
+            split = self._split(number)
+            if split is not None:
+                weights = None if self._weights is None else self._weights[split.test]
+                self._losses[number] = held_out_losses(problem, self._k, split.test, self._labels[split.test], weights)
+
+
+def held_out_losses(
+    problem: Problem, k: int, samples: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> list[float]:
+    """Mean squared hinge loss of a machine on the k supports of a problem, for each ridge.
+
+    Parameters
+    ----------
+    problem : Problem
+        On other samples.
+    k : int
+    samples, labels, weights : ndarray
+        Samples to judge by, increasing, their labels, and their weights.
+    """
+    master = problem.master
+    targets = master.targets[0]
+    if problem.supports.rows is None:  # no feature differs between the samples of the problem
+        mean = np.average(targets, weights=master.weights)
+        return [float(np.average((labels - mean) ** 2, weights=weights))] * len(RIDGE_FACTORS)
+    features, rows, _ = select(problem, k)
+    machine = Master(targets, 1.0, master.weights)
+    machine.add_cut(np.arange(len(features)), rows.matrix(), rows.means, rows.norms)
+    held_out = with_samples(problem.whole_rows(features), samples).matrix()
+    per_support = effective_samples(class_weights(targets, master.weights)) / k
+    losses = []
+    for factor in RIDGE_FACTORS:
+        machine.C = factor * per_support
+        solution = machine.solve_union(RIDGE_TOL)
+        coef = solution.weights[0] / rows.norms
+        with single_threaded_blas():
+            margins = labels * (held_out.T @ coef + (solution.intercept[0] - coef @ rows.means))
+        losses.append(float(np.average(np.maximum(1.0 - margins, 0.0) ** 2, weights=weights)))
+    return losses
+
+
+def decide(candidates: Sequence[Settings], losses: np.ndarray) -> TradeOff:
+    """Take the most shrunk of the candidates within one standard error of the best.
+
+    Parameters
+    ----------
+    candidates : list of Settings
+        From the most shrunk on.
+    losses : ndarray of shape (folds, candidates, ridges)
+    """
+    n_folds = len(losses)
+    best = losses.mean(axis=0).argmin(axis=1)
+    mine = losses[:, np.arange(len(best)), best]
+    means, errors = mine.mean(axis=0), mine.std(axis=0, ddof=1) / np.sqrt(n_folds)
+    first = int(np.argmin(means))
+    chosen = int(np.argmax(means <= means[first] + errors[first]))
+    table = tuple(
+        Candidate(one.C, one.n_supports or 0, float(loss), float(error))
+        for one, loss, error in zip(candidates, means, errors, strict=True)
+    )
+    return TradeOff("folds", candidates[chosen].C, candidates[chosen].C_choice, n_folds, table, chosen)
