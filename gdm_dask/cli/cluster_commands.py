@@ -28,6 +28,7 @@ def submit(
     parameters: Any = None,
     resume: opt.Resume = False,
     overwrite: opt.Overwrite = False,
+    priority: Annotated[int, typer.Option(help="Of the jobs that wait, those with the highest begin first.")] = 0,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends.")] = False,
     security: Any = None,
 ) -> None:
@@ -38,7 +39,8 @@ def submit(
     from gdm_dask.pipeline.jobs import submit_fit, wait_for_job
 
     with opt.connected(scheduler, security) as client:
-        job = submit_fit(client, opt.absolute(store), run and opt.absolute(run), parameters, resume, overwrite)
+        run = run and opt.absolute(run)
+        job = submit_fit(client, opt.absolute(store), run, parameters, resume, overwrite, priority)
         typer.echo(job)
         if wait:
             wait_for_job(client, job)
@@ -50,20 +52,36 @@ def status(
     scheduler: opt.Cluster,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="A job; all of them without it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Forget jobs that have ended, and their results.")] = False,
     security: Any = None,
 ) -> None:
-    """Print the state of a job, or of all jobs that the cluster knows."""
-    from gdm_dask.pipeline.jobs import job_status, list_jobs
+    """Print state and progress of a job, or of all jobs that the cluster knows."""
+    from gdm_dask.pipeline.jobs import job_status, list_jobs, purge_jobs
 
     with opt.connected(scheduler, security) as client:
-        states = [job_status(client, name) for name in ([job] if job else list_jobs(client))]
+        if purge:
+            purge_jobs(client)
+        states = [job_status(client, job)] if job else list_jobs(client)
     if as_json:
         typer.echo(json.dumps(states, indent=1))
         return
-    table = Table("job", "state", "last", box=None, pad_edge=False)
+    table = Table("job", "state", "cuts", "supports", "gap", "memory", "expected end", "", box=None, pad_edge=False)
     for state in states:
-        table.add_row(state["job"], state["state"], escape(state["error"] or state["last"]))
+        table.add_row(*_row(state), escape(state["error"] or state.get("last", "")))
     out.print(table)
+
+
+def _row(state: dict[str, Any]) -> list[str]:
+    """Cells of a job; nothing where it has not come to a first cut."""
+    from gdm_dask.system.resources import format_bytes
+
+    cells = [state["job"], state["state"]]
+    if "cuts" not in state:
+        return [*cells, "", "", "", "", ""]
+    end = state["expected_end"] if state["state"] == "running" else None
+    shown = "" if end is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(end))
+    numbers = [f"{state['cuts']}", f"{state['supports']}", f"{state['gap']:.2%}", format_bytes(state["memory"])]
+    return [*cells, *numbers, shown]
 
 
 @app.command()
@@ -88,12 +106,12 @@ def cancel(
     job: Job,
     security: Any = None,
 ) -> None:
-    """Ask a job to stop after its present cut; its state stays in its run directory."""
+    """Remove a job that waits, or stop one that runs; its state after the last cut stays in its run directory."""
     from gdm_dask.pipeline.jobs import cancel_job
 
     with opt.connected(scheduler, security) as client:
         cancel_job(client, job)
-    typer.echo(f"{job} will stop after its present cut")
+    typer.echo(f"{job} is cancelled")
 
 
 @app.command()

@@ -22,6 +22,7 @@ DEFAULTS = {
     "wait-for-workers": 30,  # seconds to wait for a scheduler to answer, and for a first worker
     "silence": 60,  # seconds without a heartbeat after which the tasks of a worker go to others
     "stall": 3600,  # seconds without the end of any task after which tasks are sent again, once
+    "jobs-at-once": 1,  # jobs whose fits run at the same time; the workers' configuration counts
     "read-attempts": 3,  # how often a block is read before it is given up
 }
 dask.config.update_defaults({"gdm_dask": DEFAULTS})

@@ -125,10 +125,13 @@ class ClusterEngine(Engine):
         scheduler: Any = self.client.scheduler
         identity = self.client.sync(scheduler.identity, n_workers=-1, callback_timeout=patience)
         return [
-            Worker(name, int(facts["nthreads"]), int(facts["memory_limit"] or 0) or None, facts["last_seen"])
+            Worker(
+                name, int(facts["nthreads"]), int(facts["memory_limit"] or 0) or None, facts["last_seen"],
+                _n_drivers(name),
+            )
             for name, facts in sorted(identity["workers"].items())
             if facts["status"] == "running" and name not in self.left_out
-        ]
+        ]  # fmt: skip
 
     def leave_out(self, worker: Worker, why: str) -> None:
         """Give no more tasks to a worker."""
@@ -322,6 +325,15 @@ def _losses() -> Iterator[None]:
         yield
     except GONE as error:
         raise Lost(type(error).__name__) from error
+
+
+def _n_drivers(worker: str) -> int:
+    """Drivers that a worker may host, this one with them, if this is the driver of a job."""
+    try:
+        here = distributed.get_worker().address
+    except ValueError:
+        return 0
+    return int(dask.config.get("gdm_dask.jobs-at-once")) - (worker != here)
 
 
 def open_client(scheduler: str, security: Any = None) -> distributed.Client:

@@ -13,9 +13,10 @@ from gdm_dask.system.resources import format_bytes
 PROCESS_BYTES = 130 << 20
 #: Part of the remaining memory that decoded blocks may fill; fragments take the rest.
 CACHE_PART = 0.85
-#: Part of a Dask worker's own limit that tasks may take: from 60 % on it spills to disk, from 80 % on it takes no
-#: tasks, at 95 % its nanny ends it.
+#: Parts of a Dask worker's own limit that tasks may take, and tasks with the drivers of jobs: from 60 % on it spills
+#: what it keeps for Dask to disk, from 80 % on it takes no tasks, at 95 % its nanny ends it.
 WORKER_PART = 0.5
+JOBS_PART = 0.75
 #: Tasks for each thread: enough to balance, few enough that scheduling is noise. Large data makes more of them, so that
 #: an elastic cluster has work for more workers.
 TASKS_PER_THREAD = 4
@@ -24,12 +25,13 @@ BYTES_PER_TASK = 256 << 20
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that runs tasks: its address, how many at once, its memory limit, and when it was last heard of."""
+    """A process that runs tasks."""
 
-    name: str
-    threads: int
-    memory: int | None = None
-    beat: float = 0.0
+    name: str  # its address
+    threads: int  # tasks that it runs at the same time
+    memory: int | None = None  # its own limit
+    beat: float = 0.0  # when it was last heard of
+    drivers: int = 0  # jobs that may have their drivers in it, beside the tasks
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,15 @@ class FitPlan:
         return worker.threads * self.task_bytes + (0 if self.in_driver else PROCESS_BYTES)
 
     def fits(self, worker: Worker) -> bool:
-        """Whether the tasks of a worker fit into its own limit."""
-        return worker.memory is None or self.needed(worker) <= WORKER_PART * worker.memory
+        """Whether the tasks of a worker fit into its own limit, beside the drivers of jobs."""
+        if worker.memory is None:
+            return True
+        tasks = self.needed(worker)
+        return tasks <= WORKER_PART * worker.memory and tasks + self._drivers(worker) <= JOBS_PART * worker.memory
+
+    def _drivers(self, worker: Worker) -> int:
+        """Bytes that drivers add to a worker; the process itself is there already."""
+        return worker.drivers * max(0, self.driver_bytes - PROCESS_BYTES)
 
     def room(self, workers: list[Worker]) -> int:
         """Bytes of decoded blocks that the driver may keep.
@@ -76,12 +85,14 @@ class FitPlan:
         MemoryLimitTooLow
             Where the limit is too low, or no worker is large enough, with the numbers and the remedy.
         """
+        host = max(workers, key=lambda worker: worker.drivers)
+        if host.drivers and host.memory and PROCESS_BYTES + self._drivers(host) > JOBS_PART * host.memory:
+            raise MemoryLimitTooLow(self._too_small(host, PROCESS_BYTES + self._drivers(host), JOBS_PART))
         fitting = [worker for worker in workers if self.fits(worker)]
         if not fitting:
             largest = max(workers, key=lambda worker: worker.memory or 0)
-            usable = format_bytes(WORKER_PART * (largest.memory or 0))
-            whose = f"a worker's memory limit of {format_bytes(largest.memory or 0)} ({usable} for us)"
-            raise MemoryLimitTooLow(self._refusal(whose, self.needed(largest), largest.threads))
+            part = JOBS_PART if largest.drivers else WORKER_PART
+            raise MemoryLimitTooLow(self._too_small(largest, self.needed(largest) + self._drivers(largest), part))
         if self.limit is None:
             return 0
         needed = self.driver_bytes + sum(self.needed(worker) for worker in fitting)
@@ -103,6 +114,11 @@ class FitPlan:
             f"{len(self.block_bytes):,} blocks, {format_bytes(n_bytes)} decoded; {limit}{stays}, "
             f"about {n_passes:,} passes read {read}"
         )
+
+    def _too_small(self, worker: Worker, needed: int, part: float) -> str:
+        memory = worker.memory or 0
+        whose = f"a worker's memory limit of {format_bytes(memory)} ({format_bytes(part * memory)} for us)"
+        return self._refusal(whose, needed, worker.threads)
 
     def _refusal(self, what: str, needed: int, n_tasks: int) -> str:
         return (

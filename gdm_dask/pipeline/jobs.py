@@ -1,41 +1,52 @@
 """Jobs that run on the cluster: the driver itself is a task there, and the submitter may leave.
 
-The cluster's scheduler keeps all state of a job: the task, as a published data set under the job's id; its log, as
-events of that topic; and the wish to cancel it, as an event that is set.
+The cluster's scheduler keeps all state of a job: the task, as a published data set under the job's id; its entry in the
+queue; and its log, as events of that topic. The log is also a file in the run directory, which outlives the scheduler.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import distributed
+import psutil
 
 import gdm_dask
+from gdm_dask.cutting_plane.fit import settings_from
+from gdm_dask.cutting_plane.problem import Iteration, Settings
 from gdm_dask.errors import BadInput, EngineError, GdmError
+from gdm_dask.pipeline.job_queue import ENDED, Cancelled, ask, enter, entries, forget, tell, wait_for_turn
+from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.store.folder import write_whole
-from gdm_dask.system.version import VERSION
+from gdm_dask.system import interrupts
+from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal
 
 PREFIX = "gdm-job-"
 #: Seconds in which the cluster hands over the files of a result.
 HAND_OVER = 60.0
-#: Seconds in which a scheduler tells a new client of a task that has ended.
-NEWS = 2.0
 #: Seconds in which a worker that was cut off from the cluster ends, and lets go of the run directory of its job.
 OWNER_ENDS = 300.0
+#: Jobs that have ended, and that the cluster remembers with their results.
+KEPT = 20
 RESULT_FILES = ("run.json", "model.npz", "model.json")  # model.json last: it makes a folder a model
 
 
-class Cancelled(GdmError):
-    """The job was cancelled."""
-
-
 def submit_fit(
-    client: distributed.Client, store: str, run: str | None, parameters: dict[str, Any], resume: bool, overwrite: bool
+    client: distributed.Client,
+    store: str,
+    run: str | None,
+    parameters: dict[str, Any],
+    resume: bool = False,
+    overwrite: bool = False,
+    priority: int = 0,
 ) -> str:
     """Hand a fit to the cluster and return its id.
 
@@ -51,98 +62,200 @@ def submit_fit(
         Of `GroupDiscoveryMachine`.
     resume, overwrite : bool
         As in `RunDirectory.fit`.
+    priority : int
+        Of the jobs that wait, those with the highest begin first; among equals the first that was submitted.
     """
+    purge_jobs(client, KEPT)
     job = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-    future = client.submit(drive, job, VERSION, store, run, parameters, resume, overwrite, key=job, pure=False)
+    order = {"job": job, "store": store, "run": run, "parameters": parameters, "resume": resume, "overwrite": overwrite}
+    future = client.submit(sealed_task(drive), seal(order), key=job, pure=False, priority=priority)
     client.publish_dataset(future, name=job)
+    enter(client, job, priority)
     return job
 
 
-def drive(
-    job: str, version: str, store: str, run: str | None, parameters: dict[str, Any], resume: bool, overwrite: bool
-) -> dict[str, bytes]:
+def drive(order: dict[str, Any]) -> dict[str, bytes]:
     """The job itself, on a worker: fit with the cluster that it runs on, and return the files of the result.
 
     Where the worker dies, the scheduler starts this again on another one, and it goes on from the checkpoint.
     """
-    from gdm_dask.cutting_plane.problem import Iteration
-    from gdm_dask.pipeline.run_directory import RunDirectory
-
-    if version != VERSION:
-        raise EngineError(f"the worker has gdm_dask {VERSION}, the submitter {version}. Install the same.")
-    worker = distributed.get_worker()
-    client = distributed.get_client()
+    job, client = order["job"], distributed.get_client()
     distributed.secede()  # this task waits for others: its place belongs to them
+    try:
+        with _stopped_by_cancel(client, job):
+            wait_for_turn(client, job)
+            return _fit(client, **order)
+    except BaseException as error:
+        tell(client, job, "error", str(error))
+        tell(client, job, "state", "cancelled" if isinstance(error, Cancelled) else "failed")
+        raise
+
+
+def _fit(
+    client: distributed.Client,
+    job: str,
+    store: str,
+    run: str | None,
+    parameters: dict[str, Any],
+    resume: bool,
+    overwrite: bool,
+) -> dict[str, bytes]:
+    worker = distributed.get_worker()
     folder = RunDirectory(run or Path.home() / ".gdm" / "runs" / job, job)
-    stop = distributed.Event(f"{job}-cancel", client=client)
+    with _JobLog(worker, job, folder.path) as log:
+        log.write(f"started on {worker.address}, run directory {folder.path}")
+        opened = gdm_dask.open_store(store)
+        estimator = gdm_dask.GroupDiscoveryMachine(scheduler=client, **parameters)
+        progress = _Progress(settings_from(estimator.get_params(), *opened.shape))
 
-    def note(text: str) -> None:
-        worker.log_event(job, {"text": text})
+        def on_cut(iteration: Iteration) -> None:
+            log.write(str(iteration))
+            tell(client, job, "progress", progress.after(iteration))
+            interrupts.check()
 
-    def on_cut(iteration: Iteration) -> None:
-        note(str(iteration))
-        if stop.is_set():
-            raise Cancelled(f"{job} was cancelled after cut {iteration.number}; its state is in {folder.path}")
+        try:
+            model = folder.fit(estimator, opened, resume, overwrite, on_cut, wait=OWNER_ENDS)
+        except BaseException as error:
+            log.write(f"ended: {error}" if str(error) else "was cancelled")
+            raise
+        log.write(f"finished: {len(model.support_features_)} supports, gap {model.gap_:.3g}")
+        return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
 
-    note(f"started on {worker.address}, run directory {folder.path}")
-    estimator = gdm_dask.GroupDiscoveryMachine(scheduler=client, **parameters)
-    model = folder.fit(estimator, gdm_dask.open_store(store), resume, overwrite, on_cut, wait=OWNER_ENDS)
-    note(f"finished: {len(model.support_features_)} supports, gap {model.gap_:.3g}")
-    return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
+
+@contextmanager
+def _stopped_by_cancel(client: distributed.Client, job: str) -> Iterator[None]:
+    """Let `cancel_job` end the body at its next safe point."""
+    topic = f"{job}-cancel"
+    with interrupts.stoppable() as hold:
+        client.subscribe_topic(topic, lambda _: hold.keep(Cancelled(f"{job} was cancelled; its state is kept")))
+        try:
+            yield
+        finally:
+            client.unsubscribe_topic(topic)
+
+
+class _JobLog(logging.Handler):
+    """Lines of a job, and warnings of the thread that drives it: events of the scheduler, and a file."""
+
+    def __init__(self, worker: distributed.Worker, job: str, folder: Path) -> None:
+        super().__init__(logging.WARNING)
+        self._worker, self._job, self._path = worker, job, folder / "job.log"
+        self._thread = threading.get_ident()
+        with suppress(OSError):  # the fit itself will name what is wrong with the folder
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def write(self, text: str) -> None:
+        """Add a line."""
+        self._worker.log_event(self._job, {"text": text})
+        with suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._job} {text}\n")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a warning of the job's own thread."""
+        if record.thread == self._thread:
+            self.write(record.getMessage())
+
+    def __enter__(self) -> _JobLog:
+        logging.getLogger("gdm_dask").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("gdm_dask").removeHandler(self)
+
+
+class _Progress:
+    """How far a fit has come, and when it may end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._first: tuple[float, float] | None = None
+
+    def after(self, iteration: Iteration) -> dict[str, float | int | None]:
+        """Facts for the entry of the job. The end is known where cuts or supports are limited, from a second cut on."""
+        now = time.time()
+        wanted, most = self._settings.n_supports, self._settings.max_cuts
+        done = max(iteration.number / most, iteration.n_supports / wanted if wanted else 0.0)
+        began, before = self._first = self._first or (now, done)
+        end = now + (1 - done) * (now - began) / (done - before) if done > before else None
+        memory = psutil.Process().memory_info().rss
+        return {"cuts": iteration.number, "supports": iteration.n_supports, "gap": iteration.gap,
+                "memory": memory, "expected_end": end}  # fmt: skip
 
 
 def _future(client: distributed.Client, job: str) -> distributed.Future[Any]:
-    try:
-        future: distributed.Future[Any] = client.get_dataset(job)
-    except KeyError:
-        known = ", ".join(sorted(list_jobs(client))) or "none"
-        raise BadInput(f"the cluster knows no job {job!r} (known: {known})") from None
+    job_status(client, job)
+    future: distributed.Future[Any] = client.get_dataset(job)
     return future
 
 
-def list_jobs(client: distributed.Client) -> list[str]:
-    """Ids of the jobs that the cluster knows, oldest first."""
-    return sorted(name for name in client.list_datasets() if str(name).startswith(PREFIX))
+def list_jobs(client: distributed.Client) -> list[dict[str, Any]]:
+    """The status of each job that the cluster knows, oldest first; see `job_status`."""
+    found = []
+    for job, facts in entries(client).items():
+        progress = facts.get("progress", {})
+        found.append({"job": job, "state": facts["state"], "priority": facts["priority"], "error": facts.get("error"),
+                      "submitted": facts["submitted"], **progress})  # fmt: skip
+    return found
+
+
+def job_status(client: distributed.Client, job: str) -> dict[str, Any]:
+    """State of a job (waiting, running, finished, failed, cancelled, lost), its progress, its last line, its error."""
+    jobs = {status["job"]: status for status in list_jobs(client)}
+    if job not in jobs:
+        raise BadInput(f"the cluster knows no job {job!r} (known: {', '.join(jobs) or 'none'})")
+    status = jobs[job]
+    if status["state"] == "failed" and not status["error"]:  # by the death of its workers: it could not say so
+        status["error"] = str(client.get_dataset(job).exception(timeout=HAND_OVER))
+    lines = _lines(client, job)
+    return {**status, "last": lines[-1][1] if lines else ""}
 
 
 def job_log(client: distributed.Client, job: str) -> list[tuple[float, str]]:
     """(time, line) of a job's log."""
-    _future(client, job)
-    return [(stamp, event["text"]) for stamp, event in client.get_events(job) or []]
+    job_status(client, job)
+    return _lines(client, job)
 
 
-def job_status(client: distributed.Client, job: str) -> dict[str, Any]:
-    """State of a job (waiting, running, finished, failed, cancelled), its last line, and its error if it has one."""
-    future = _future(client, job)
-    with client.as_current(), suppress(TimeoutError):
-        distributed.wait([future], timeout=NEWS)  # a fresh handle is "pending" until the scheduler has told
-    lines = job_log(client, job)
-    names = {"pending": "running" if lines else "waiting", "error": "failed"}
-    state = names.get(str(future.status), str(future.status))
-    error = None
-    if future.status == "error":
-        exception = future.exception(timeout=10)
-        error = str(exception)
-        if isinstance(exception, Cancelled):
-            state = "cancelled"
-    return {"job": job, "state": state, "last": lines[-1][1] if lines else "", "error": error}
+def _lines(client: distributed.Client, job: str) -> list[tuple[float, str]]:
+    return [(stamp, event["text"]) for stamp, event in ask(client, "events", topic=job) or []]
 
 
 def cancel_job(client: distributed.Client, job: str) -> None:
-    """Ask a job to stop after its present cut; its checkpoint stays."""
+    """Remove a job that waits, or end one that runs, soon; its checkpoint stays."""
     state = job_status(client, job)["state"]
-    if state not in ("waiting", "running"):
+    if state in ENDED:
         raise BadInput(f"{job} is {state}: there is nothing to cancel")
-    distributed.Event(f"{job}-cancel", client=client).set()
+    client.log_event(f"{job}-cancel", {})
+    if state == "waiting":
+        tell(client, job, "state", "cancelled")
+        client.cancel([client.get_dataset(job)], force=True)
+
+
+def purge_jobs(client: distributed.Client, keep: int = 0) -> int:
+    """Forget jobs that have ended, with their results, but for the last ones; returns how many."""
+    ended = [job for job, facts in entries(client).items() if facts["state"] in ENDED]
+    gone = ended[: max(0, len(ended) - keep)]
+    for job in gone:
+        with suppress(KeyError):
+            client.unpublish_dataset(job)
+        forget(client, job)
+    return len(gone)
 
 
 def wait_for_job(client: distributed.Client, job: str) -> None:
     """Wait until a job ends; raises its error."""
+    future = _future(client, job)
+    if job_status(client, job)["state"] in ("cancelled", "lost"):
+        raise Cancelled(f"{job} was cancelled")
     try:
-        _future(client, job).result()
+        future.result()
     except GdmError:
         raise
     except Exception as error:
+        if future.cancelled():
+            raise Cancelled(f"{job} was cancelled") from None
+        if reason := refusal(error):
+            raise EngineError(reason) from None
         raise EngineError(
             f"{job} failed: {type(error).__name__}: {error}. 'gdm logs' shows how far it came."
         ) from error
@@ -157,7 +270,7 @@ def fetch_job(client: distributed.Client, job: str, target: str | os.PathLike[st
     if state["state"] != "finished":
         reason = f": {state['error']}" if state["error"] else ""
         raise BadInput(f"{job} is {state['state']}{reason}; there is no result to fetch")
-    files = _future(client, job).result(timeout=HAND_OVER)
+    files = unseal(_future(client, job).result(timeout=HAND_OVER))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in RESULT_FILES:  # only known names: the files of a cluster cannot leave the folder
         write_whole(folder / name, files[name])

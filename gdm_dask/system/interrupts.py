@@ -35,7 +35,7 @@ class Hold:
         """Keep the first error, and wake who waits; raise a later one."""
         if self.error is None:
             self.error, self._since = error, time.monotonic()
-            for wake in self.wakes:
+            for wake in list(self.wakes):
                 wake()
         elif time.monotonic() - self._since > _ECHO:
             raise error
@@ -103,6 +103,19 @@ def held_back(wake: Callable[[], None] = lambda: None) -> Iterator[Hold]:
                 signal.signal(number, _handlers[number])
     if hold.error is not None:
         raise hold.error.with_traceback(None)
+
+
+@contextmanager
+def stoppable() -> Iterator[Hold]:
+    """Let other threads end the body, at its next safe point, with the error that they give to `Hold.keep`."""
+    _local.hold = hold = Hold()
+    try:
+        yield hold
+    except Interrupted:
+        assert hold.error is not None
+        raise hold.error from None
+    finally:
+        _local.hold = None
 
 
 def _handle(number: int, frame: FrameType | None) -> None:

@@ -84,6 +84,13 @@ def test_an_address_a_scheduler_file_and_clients(store, expected, cluster, tmp_p
     assert any(record.getMessage().startswith("plan: ") for record in caplog.records)
 
 
+def test_the_dashboard_shows_phases_by_name(store, cluster) -> None:
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store)
+        prefixes = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    assert {"scores", "scores-merge", "groups", "groups-merge"} <= prefixes
+
+
 @pytest.mark.parametrize("n_workers", [1, 3, 4])
 def test_any_number_of_workers(store, expected, cluster, n_workers: int) -> None:
     cluster.refresh(n_workers)

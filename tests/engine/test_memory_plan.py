@@ -17,7 +17,7 @@ from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.cutting_plane.memory import FitWork
-from gdm_dask.engine.plan import BYTES_PER_TASK, WORKER_PART, Worker, share_out
+from gdm_dask.engine.plan import BYTES_PER_TASK, JOBS_PART, PROCESS_BYTES, WORKER_PART, Worker, share_out
 from gdm_dask.errors import MemoryLimitTooLow
 
 MIB = 1 << 20
@@ -79,6 +79,23 @@ def test_the_smallest_worker_is_left_out() -> None:
     workers = [Worker("large", 1, 8 << 30), Worker("small", 1, 1 << 30), Worker("tiny", 1, 100 * MIB)]
     assert [worker.name for worker in workers if plan.fits(worker)] == ["large", "small"]
     assert plan.room(workers) == 0
+
+
+def test_the_driver_of_a_job_counts_on_its_worker() -> None:
+    plan = work(100).plan(None, False)
+    tasks, driver = plan.needed(Worker("a", 1)), plan.driver_bytes - PROCESS_BYTES
+    enough = int((tasks + driver) / JOBS_PART) + 2
+    assert tasks < WORKER_PART * enough
+    assert plan.fits(Worker("a", 1, enough, drivers=1))
+    assert plan.fits(Worker("a", 1, enough, drivers=0))
+    assert not plan.fits(Worker("a", 1, enough, drivers=2))
+    assert not plan.fits(Worker("a", 1, enough - 4, drivers=1))
+    hosts, other = Worker("a", 1, enough - 4, drivers=1), Worker("b", 1, enough)
+    assert plan.room([hosts, other]) == 0  # the tasks go to the other one
+    with pytest.raises(MemoryLimitTooLow, match="a worker's memory limit of"):
+        plan.room([hosts])
+    with pytest.raises(MemoryLimitTooLow, match="a worker's memory limit of"):
+        plan.room([Worker("a", 1, int(driver / JOBS_PART), drivers=1), other])  # too small for the driver alone
 
 
 def test_stateless_workers_hold_nothing() -> None:

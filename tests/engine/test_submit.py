@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import distributed
 import pytest
 from helpers.clusters import FOREVER, Cluster, Started, gdm, same_model, until
 
 from gdm_dask import GroupDiscoveryMachine
-from gdm_dask.errors import BadInput
-from gdm_dask.pipeline.jobs import cancel_job, fetch_job, job_log, job_status, list_jobs, submit_fit, wait_for_job
+from gdm_dask.errors import BadInput, EngineError, MemoryLimitTooLow
+from gdm_dask.pipeline.job_queue import Cancelled
+from gdm_dask.pipeline.jobs import (
+    cancel_job,
+    fetch_job,
+    job_log,
+    job_status,
+    list_jobs,
+    purge_jobs,
+    submit_fit,
+    wait_for_job,
+)
+from gdm_dask.system.locks import FileLock
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
 OPTIONS = ["--tau", "0.4", "--cut-size", "3", "--max-cuts", "5", "--tol", "0"]
 
-pytestmark = pytest.mark.usefixtures("read_for_each_cut")
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("read_for_each_cut")]
+
+
+@pytest.fixture
+def fresh(tmp_path) -> Iterator[Cluster]:
+    """A scheduler of its own, without workers."""
+    cluster = Cluster(tmp_path / "cluster")
+    yield cluster
+    cluster.end()
 
 
 @pytest.fixture
@@ -46,7 +69,8 @@ def test_the_commands(store, expected, cluster, tmp_path: Path) -> None:
     # the submitting client leaves at once
     job = command("submit", store.url, "--run", tmp_path / "run", *OPTIONS).split()[-1]
     until(lambda: json.loads(command("status", job, "--json"))[0]["state"] == "finished", "the job ends")
-    assert job in command("status")
+    shown = command("status")
+    assert re.search(rf"{job} +finished +5 +15 +[0-9.]+% +[0-9.]+ [MG]B", shown), shown
     log = command("logs", job)
     assert "started on tcp://" in log
     assert "cut 5:" in log
@@ -59,6 +83,7 @@ def test_the_commands(store, expected, cluster, tmp_path: Path) -> None:
     )
     assert refused.wait() == 2
     assert "holds a fitted model" in refused.text
+    assert job not in command("status", "--purge")
 
 
 def test_waiting(store, expected, cluster, tmp_path: Path) -> None:
@@ -76,7 +101,7 @@ def test_an_unknown_job(client, cluster, tmp_path: Path) -> None:
 
 
 def test_a_failed_job_shows_its_error(client, tmp_path: Path) -> None:
-    job = submit_fit(client, str(tmp_path / "nothing.zarr"), str(tmp_path / "run"), SETTINGS, False, False)
+    job = submit_fit(client, str(tmp_path / "nothing.zarr"), str(tmp_path / "run"), SETTINGS)
     with pytest.raises(BadInput, match=r"nothing\.zarr: there is no feature store here"):
         wait_for_job(client, job)
     status = job_status(client, job)
@@ -89,21 +114,96 @@ def test_a_failed_job_shows_its_error(client, tmp_path: Path) -> None:
 
 def test_a_cancelled_job_keeps_its_state(store, expected, cluster, client, tmp_path: Path) -> None:
     cluster.fault("top", "lag", times=FOREVER)
-    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS, False, False)
+    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
     until(lambda: any("cut 1:" in line for _, line in job_log(client, job)), "the first cut")
+    cluster.fault("scores", "stuck", times=FOREVER)  # no cut will end soon
+    until(cluster.struck, "a task hangs")
     assert state_of(client, job) == "running"
+    began = time.monotonic()
     cancel_job(client, job)
     until(lambda: state_of(client, job) == "cancelled", "the job is cancelled")
-    for path in cluster.faults.glob("top.*"):
-        path.unlink()
+    assert time.monotonic() - began < 30  # a task hangs for a minute
+    assert "was cancelled" in (tmp_path / "run" / "job.log").read_text()
+    cluster.refresh(2)
     assert (tmp_path / "run" / "checkpoint.npz").exists()
-    again = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS, True, False)
+    again = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS, resume=True)
     wait_for_job(client, again)
     same_model(tmp_path / "run", expected)
-    assert list_jobs(client).count(again) == 1
+    assert [status["job"] for status in list_jobs(client)].count(again) == 1
     for ended, state in ((job, "cancelled"), (again, "finished")):
         with pytest.raises(BadInput, match=f"{ended} is {state}: there is nothing to cancel"):
             cancel_job(client, ended)
+
+
+def test_jobs_wait_in_line(store, expected, client, tmp_path: Path) -> None:
+    """One job at a time: by priority, then by submission. A job that waits is cancelled at once."""
+    runs = {name: tmp_path / name for name in ("first", "second", "third", "urgent", "unwanted")}
+    runs["first"].mkdir()
+    lock = FileLock(runs["first"] / ".lock")
+    lock.acquire("the run")
+    with lock:  # the first job waits for it
+        jobs = {}
+        for name, run in runs.items():
+            jobs[name] = submit_fit(client, store.url, str(run), SETTINGS, priority=int(name == "urgent"))
+            if name == "first":
+                until(lambda: state_of(client, jobs["first"]) == "running", "the first job begins")
+        assert [status["state"] for status in list_jobs(client)][-5:] == ["running"] + ["waiting"] * 4
+        cancel_job(client, jobs["unwanted"])
+        assert state_of(client, jobs["unwanted"]) == "cancelled"
+    with pytest.raises(Cancelled, match="was cancelled"):
+        wait_for_job(client, jobs["unwanted"])
+    order = ["first", "urgent", "second", "third"]
+    for name in order:
+        wait_for_job(client, jobs[name])
+        same_model(runs[name], expected)
+    logs = [job_log(client, jobs[name]) for name in order]
+    for before, after in itertools.pairwise(logs):
+        assert before[-1][0] <= after[0][0]  # the end of one, the begin of the next
+    assert not runs["unwanted"].exists()
+
+
+def test_six_jobs_on_workers_that_hold_one_driver(store, expected, fresh, tmp_path: Path) -> None:
+    for _ in range(2):
+        fresh.start_worker(memory_limit="700MB")
+    with distributed.Client(fresh.address, set_as_default=False) as client:
+        client.wait_for_workers(2)
+        jobs = [submit_fit(client, store.url, str(tmp_path / f"run-{n}"), SETTINGS) for n in range(6)]
+        for number, job in enumerate(jobs):
+            wait_for_job(client, job)
+            same_model(tmp_path / f"run-{number}", expected)
+        status = list_jobs(client)
+        assert [facts["state"] for facts in status] == ["finished"] * 6
+        assert all(facts["memory"] < 0.8 * 700e6 for facts in status)  # above that, Dask pauses a worker
+        assert purge_jobs(client, keep=4) == 2
+        assert [facts["job"] for facts in list_jobs(client)] == jobs[2:]
+
+
+def test_a_job_whose_driver_is_too_large_is_refused(store, fresh, tmp_path: Path) -> None:
+    fresh.add_worker(memory_limit="330MB", env={"DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False"})
+    with distributed.Client(fresh.address, set_as_default=False) as client:
+        job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
+        with pytest.raises(MemoryLimitTooLow, match=r"a worker's memory limit of 330 MB .*the driver \d+ MB"):
+            wait_for_job(client, job)
+
+
+def test_a_job_on_a_worker_with_other_code_says_so(store, client, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("gdm_dask.system.sealed.fingerprint", lambda: {"code": "0123"})
+    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
+    with pytest.raises(EngineError, match=r"worker tcp://.* differs from the driver: code \w+ \(driver: 0123\)"):
+        wait_for_job(client, job)
+
+
+def test_a_scheduler_that_falls_silent_is_given_up(fresh) -> None:
+    with distributed.Client(fresh.address, set_as_default=False) as client:
+        fresh.scheduler.signal(signal.SIGSTOP)
+        try:
+            with (
+                dask.config.set({"gdm_dask.wait-for-workers": 0.5}),
+                pytest.raises(EngineError, match=r"the scheduler does not answer within 0\.5 s"),
+            ):
+                list_jobs(client)
+        finally:
+            fresh.scheduler.signal(signal.SIGCONT)
 
 
 def driver_of(cluster: Cluster, client: distributed.Client, job: str) -> Started:
@@ -114,12 +214,13 @@ def driver_of(cluster: Cluster, client: distributed.Client, job: str) -> Started
 
 def test_the_worker_of_the_driver_is_killed(store, expected, cluster, client, tmp_path: Path) -> None:
     cluster.fault("top", "slow", times=6)
-    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS, False, False)
+    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
     until(lambda: any("cut 2:" in line for _, line in job_log(client, job)), "the second cut")
     driver_of(cluster, client, job).signal(signal.SIGKILL)
     wait_for_job(client, job)
     starts = [line for _, line in job_log(client, job) if line.startswith("started on")]
     assert len(starts) == 2
+    assert (tmp_path / "run" / "job.log").read_text().count("started on") == 2
     assert sum("cut 1:" in line for _, line in job_log(client, job)) == 1  # it went on from the checkpoint
     fetch_job(client, job, tmp_path / "fetched")
     same_model(tmp_path / "fetched", expected)
@@ -127,12 +228,12 @@ def test_the_worker_of_the_driver_is_killed(store, expected, cluster, client, tm
 
 def test_a_job_on_a_cluster_of_one_thread(store, expected, cluster, client, tmp_path: Path) -> None:
     cluster.refresh(1)
-    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS, False, False)
+    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
     wait_for_job(client, job)
     same_model(tmp_path / "run", expected)
 
 
 def test_a_job_that_cannot_be_done_says_so(store, client, tmp_path: Path) -> None:
-    job = submit_fit(client, store.url, str(tmp_path / "run"), {**SETTINGS, "memory_limit": "1MB"}, False, False)
+    job = submit_fit(client, store.url, str(tmp_path / "run"), {**SETTINGS, "memory_limit": "1MB"})
     with pytest.raises(BadInput, match="a memory limit of 1 MB is too low"):
         wait_for_job(client, job)
