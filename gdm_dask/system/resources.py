@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
@@ -21,17 +23,40 @@ def n_cores() -> int:
     return int(cpu_count())
 
 
-def machine_memory() -> int:
-    """Bytes of memory that this process may use: the machine's, or its container's limit if that is lower."""
-    total = psutil.virtual_memory().total
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            total = min(total, int(text))
-    return total
+def machine_memory(root: Path = Path("/")) -> int:
+    """Bytes of memory that this process may use: the machine's, or the lowest limit of its control groups.
+
+    Parameters
+    ----------
+    root : Path
+        Where ``proc`` and ``sys`` are.
+    """
+    return min([psutil.virtual_memory().total, *_group_limits(root)])
+
+
+def _group_limits(root: Path) -> Iterator[int]:
+    """Memory limits of the control groups of this process, from its own to the outermost; versions 1 and 2."""
+    for folder, name in _memory_groups(root):
+        with suppress(OSError, ValueError):  # no such file here, or "max"
+            yield int((folder / name).read_text())
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[Path, str]]:
+    """Folders of the control groups, and the file of the limit in each."""
+    mounts = {"": (root / "sys/fs/cgroup", "memory.max"),
+              "memory": (root / "sys/fs/cgroup/memory", "memory.limit_in_bytes")}  # fmt: skip
+    yield from mounts.values()
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # no Linux
+        return
+    for line in lines:
+        controllers, path = line.split(":", 2)[1:]
+        for controller in set(controllers.split(",")) & set(mounts):
+            mount, name = mounts[controller]
+            group = PurePosixPath(path.lstrip("/"))
+            if ".." not in group.parts:  # a group outside of what this container sees
+                yield from ((mount / folder, name) for folder in (group, *group.parents))
 
 
 def default_memory_limit() -> int:

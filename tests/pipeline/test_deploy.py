@@ -311,6 +311,9 @@ def test_the_batch_script_is_right(tmp_path):
     assert set(options) == {
         "job-name", "nodes", "ntasks-per-node", "cpus-per-task", "mem", "time", "signal", "output",
     }  # fmt: skip
+    cores = options["cpus-per-task"]
+    assert f"export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-{cores}}}" in text  # srun has it from nowhere else
+    assert f"--nthreads {cores} " in text
     for line in re.findall(r"^(?:srun )?(?:dask|gdm) .*$", text, re.M):
         line = (
             line.removesuffix("&")
