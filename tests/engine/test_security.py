@@ -284,9 +284,9 @@ def test_members_of_an_archive_cannot_leave_it(expected, tmp_path: Path) -> None
 def test_names_in_a_manifest_cannot_leave_the_store(store, tmp_path: Path) -> None:
     folder = Folder(store.url)
     manifest = layout.read_manifest(folder)
-    entry = manifest.arrays["labels"]
+    entry = manifest.arrays["targets"]
     (tmp_path / "store.zarr").mkdir()
-    wicked = layout.Manifest(**{**manifest.__dict__, "arrays": {"labels": entry, "../../outside": entry}})
+    wicked = layout.Manifest(**{**manifest.__dict__, "arrays": {"targets": entry, "../../outside": entry}})
     layout.write_manifest(Folder(tmp_path / "store.zarr"), wicked)
     with pytest.raises(DamagedStore, match="outside"):
         open_store(tmp_path / "store.zarr")

@@ -44,11 +44,11 @@ def large_store(
         like = number % n_distinct
         link_tree(path / layout.block_path(like), path / layout.block_path(number))
         entries.append(replace(entries[like], start=start, stop=start + n_rows))
-    labels = np.where(np.arange(n_samples) % 2 == 0, 1, -1).astype(np.int8)
-    arrays = {"labels": write_array(folder, "labels", labels, "lz4")}
+    codes = (np.arange(n_samples) % 2 == 0).astype(np.uint8)
+    arrays = {"targets": write_array(folder, "targets", codes, "lz4")}
     shape = (n_blocks * n_rows, n_samples)
     manifest = layout.Manifest(
-        "sparse", shape, shape[0] * per_row, "float32", "lz4", [-1, 1], entries, arrays, {"source": {}}
+        "sparse", shape, shape[0] * per_row, "float32", "lz4", {"kind": "classes", "classes": [-1, 1]}, entries, arrays, {"source": {}}
     )
     layout.write_manifest(folder, manifest)
     return open_store(path)
