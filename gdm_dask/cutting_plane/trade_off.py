@@ -180,10 +180,8 @@ class Trials:
         if split is None:
             return Problem(labels, settings, weights=weights)
         own = None if weights is None else weights[split.train]
-        n_all, n_own = (
-            effective_samples(class_weights(*some)) for some in ((labels, weights), (labels[split.train], own))
-        )
-        return Problem(labels[split.train], replace(settings, C=settings.C * n_own / n_all), split.train, own)
+        part = _n_effective(labels[split.train], own) / _n_effective(labels, weights)  # C is the same for each sample
+        return Problem(labels[split.train], replace(settings, C=part * settings.C), split.train, own)
 
     def _split(self, number: int) -> Split | None:
         place = number // len(self._candidates) - 1
@@ -196,6 +194,10 @@ class Trials:
             if split is not None:
                 weights = None if self._weights is None else self._weights[split.test]
                 self._losses[number] = held_out_losses(problem, self._k, split.test, self._labels[split.test], weights)
+
+
+def _n_effective(labels: np.ndarray, weights: np.ndarray | None) -> float:
+    return effective_samples(class_weights(labels, weights))
 
 
 def held_out_losses(
@@ -220,7 +222,7 @@ def held_out_losses(
     machine = Master(targets, 1.0, master.weights)
     machine.add_cut(np.arange(len(features)), rows.matrix(), rows.means, rows.norms)
     held_out = with_samples(problem.whole_rows(features), samples).matrix()
-    per_support = effective_samples(class_weights(targets, master.weights)) / k
+    per_support = _n_effective(targets, master.weights) / k
     losses = []
     for factor in RIDGE_FACTORS:
         machine.C = factor * per_support

@@ -216,3 +216,14 @@ def test_the_lead_reports_its_cuts(store) -> None:
     cuts: list[int] = []
     machine = GroupDiscoveryMachine(6).fit(store, callback=lambda iteration: cuts.append(iteration.number))
     assert cuts == [iteration.number for iteration in machine.history_]
+
+
+def test_samples_of_weight_zero_are_in_no_fold() -> None:
+    X, y = informative(40, 90, 2, "noise")
+    weights = (np.arange(90) % 5 > 0).astype(float)
+    there = np.flatnonzero(weights)
+    found = GroupDiscoveryMachine(6).fit(X.T, y, sample_weight=weights)
+    expected = GroupDiscoveryMachine(6).fit(X.T[there], y[there])
+    assert found.support_features_.tolist() == expected.support_features_.tolist()
+    for one, other in zip(found.C_path_["candidates"], expected.C_path_["candidates"], strict=True):
+        assert one == pytest.approx(other, rel=1e-6)
