@@ -71,6 +71,7 @@ def enormous(n_supports: int = 5000, largest: int = 100_000) -> GroupDiscoveryMa
     machine.lower_bounds_, machine.upper_bounds_ = np.linspace(0.1, 0.2, 20), np.linspace(0.6, 0.25, 20)
     machine.gap_, machine.converged_, machine.stopped_, machine.n_cuts_ = 0.2, False, "enough supports", 20
     machine.certified_share_ = None
+    machine.C_, machine.C_path_ = 50.0, None
     machine.redundancy_rate_, machine.timings_ = 0.01, {"scores": 3.0, "master": 2.0, "total": 8.0}
     machine.counts_ = dict.fromkeys(
         ("passes", "tasks", "blocks_used", "blocks_read", "bytes_read", "rows_scanned", "rows_skipped"), 21
