@@ -20,8 +20,8 @@ import distributed
 import psutil
 
 import gdm_dask
-from gdm_dask.cutting_plane.fit import settings_from
-from gdm_dask.cutting_plane.problem import Iteration, Settings
+from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.cutting_plane.settings import Settings, settings_from
 from gdm_dask.errors import BadInput, EngineError, GdmError
 from gdm_dask.pipeline.job_queue import ENDED, Cancelled, ask, enter, entries, forget, tell, wait_for_turn
 from gdm_dask.pipeline.run_directory import RunDirectory

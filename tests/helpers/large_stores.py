@@ -48,7 +48,15 @@ def large_store(
     arrays = {"targets": write_array(folder, "targets", codes, "lz4")}
     shape = (n_blocks * n_rows, n_samples)
     manifest = layout.Manifest(
-        "sparse", shape, shape[0] * per_row, "float32", "lz4", {"kind": "classes", "classes": [-1, 1]}, entries, arrays, {"source": {}}
+        "sparse",
+        shape,
+        shape[0] * per_row,
+        "float32",
+        "lz4",
+        {"kind": "classes", "classes": [-1, 1]},
+        entries,
+        arrays,
+        {"source": {}},
     )
     layout.write_manifest(folder, manifest)
     return open_store(path)
