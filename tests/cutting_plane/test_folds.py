@@ -101,7 +101,7 @@ def test_problems_that_do_not_fit_into_memory_at_once_take_turns(tmp_path: Path,
     monkeypatch.setattr(cross_validation, "solve", lambda some, *rest: at_once.append(len(some)) or solve(some, *rest))
     expected = tune(store, GroupDiscoveryMachine(4), grid, tmp_path / "one.json")
     assert at_once == [12]
-    monkeypatch.setattr("gdm_dask.cutting_plane.algorithm.DRIVER_VECTORS", 200_000)  # 100 MB for each problem
+    monkeypatch.setattr("gdm_dask.cutting_plane.memory.DRIVER_VECTORS", 200_000)  # 100 MB for each problem
     limit = {"memory_limit": "1GB"}
     assert tune(store, GroupDiscoveryMachine(4, **limit), grid, tmp_path / "other.json") == expected
     assert at_once[1:] == [6, 6]

@@ -175,7 +175,7 @@ def test_folds_that_do_not_fit_into_memory_at_once_take_turns(store, monkeypatch
     expected = GroupDiscoveryMachine(6, scheduler="synchronous").fit(store)
     at_once: list[int] = []
     monkeypatch.setattr(trade_off, "solve", lambda some, *rest: at_once.append(len(some)) or solve(some, *rest))
-    monkeypatch.setattr("gdm_dask.engine.plan.DRIVER_VECTORS", 140_000)  # 100 MB for each problem
+    monkeypatch.setattr("gdm_dask.cutting_plane.memory.DRIVER_VECTORS", 140_000)  # 100 MB for each problem
     found = GroupDiscoveryMachine(6, scheduler="synchronous", memory_limit="1GB").fit(store)
     assert at_once == [4, 4, 4, 1]
     assert found.C_path_ == expected.C_path_
@@ -192,7 +192,7 @@ def test_a_choice_that_stops_goes_on_to_the_same_bits(store, tmp_path: Path, mon
     whole, parted = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "parted")
     whole.fit(GroupDiscoveryMachine(6, scheduler="synchronous"), store)
     if in_turns:
-        monkeypatch.setattr("gdm_dask.engine.plan.DRIVER_VECTORS", 140_000)
+        monkeypatch.setattr("gdm_dask.cutting_plane.memory.DRIVER_VECTORS", 140_000)
     machine = GroupDiscoveryMachine(6, scheduler="synchronous", memory_limit="1GB")
     n_cuts = 0
 

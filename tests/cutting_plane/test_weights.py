@@ -14,8 +14,9 @@ from sklearn.base import clone
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
-from gdm_dask.cutting_plane.fit import choose_settings, fit
+from gdm_dask.cutting_plane.fit import fit
 from gdm_dask.cutting_plane.problem import Iteration, Problem
+from gdm_dask.cutting_plane.settings import choose_settings
 from gdm_dask.cutting_plane.svm import _direct, _iterative
 from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.errors import BadInput
@@ -178,10 +179,11 @@ def test_class_weights_multiply_the_weights_of_samples() -> None:
 def test_balanced_classes_are_those_of_repeated_samples() -> None:
     X, y = informative(20, 90, 5)
     rare = np.flatnonzero((y < 0) | (np.arange(90) % 3 == 0))
-    found = GroupDiscoveryMachine(3, class_weight="balanced").fit(X[:, rare].T, y[rare])
+    given = {"C": 50.0, "master": "cuts"}  # no folds: copies of a sample would be in several
+    found = GroupDiscoveryMachine(3, **given, class_weight="balanced").fit(X[:, rare].T, y[rare])
     counts = np.bincount((y[rare] > 0).astype(int))
     times = np.where(y[rare] > 0, counts[0], counts[1])
-    expected = GroupDiscoveryMachine(3).fit(np.repeat(X[:, rare], times, axis=1).T, np.repeat(y[rare], times))
+    expected = GroupDiscoveryMachine(3, **given).fit(np.repeat(X[:, rare], times, axis=1).T, np.repeat(y[rare], times))
     np.testing.assert_array_equal(found.support_features_, expected.support_features_)
     np.testing.assert_allclose(found.upper_bounds_ * len(rare), expected.upper_bounds_ * times.sum(), rtol=1e-9)
     assert found.profile_.class_counts.tolist() == counts.tolist()  # the profile counts samples
