@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +19,9 @@ from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import Engine, active_client
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion import ingest
+from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.store import FeatureStore, as_store, is_store
-from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.target_files import check_targets
 from gdm_dask.store.targets import Numbers, Target, infer_target
 from gdm_dask.system.resources import parse_bytes
@@ -165,9 +162,6 @@ def default_scheduler() -> Any:
 def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: Settings) -> Iterator[Data]:
     """Blocks of a store, or of a matrix (samples x features) that was checked before.
 
-    A matrix in memory stays there when the engine runs in this process. For other engines, and for Dask collections,
-    it is ingested into a temporary store first.
-
     Parameters
     ----------
     X : FeatureStore, ndarray, sparse matrix or Dask collection
@@ -177,15 +171,13 @@ def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: 
         Of the fit, for its memory plan.
     """
     logger.info("engine: %s", engine.description)
-    if engine.shares_memory and not isinstance(X, FeatureStore) and not is_dask(X):
-        yield Data.in_memory(MemoryStore(X), engine)
-        return
     limit = None if memory_limit is None else parse_bytes(memory_limit)
-    with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
-        if not isinstance(X, FeatureStore):
-            X = ingest(X, os.path.join(folder, "data.zarr"), memory_limit=limit)
-        with stored_data(X, engine, limit, settings) as data:
-            yield data
+    with nullcontext(X) if isinstance(X, FeatureStore) else as_blocks(X, engine, limit) as blocks:
+        if isinstance(blocks, FeatureStore):
+            with stored_data(blocks, engine, limit, settings) as data:
+                yield data
+        else:
+            yield Data.in_memory(blocks, engine)
 
 
 def checkpoint_job(X: Any, Y: np.ndarray, settings: Settings, weights: np.ndarray | None = None) -> dict[str, Any]:

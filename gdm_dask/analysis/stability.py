@@ -18,20 +18,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import maximum_bipartite_matching
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from gdm_dask.analysis.subsamples import Groups, checked_matrix, fit_subsamples
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.collections import as_dask_array, is_dask
 from gdm_dask.model import FittedModel
 from gdm_dask.store import as_store, is_store
 from gdm_dask.store.folder import write_whole
-from gdm_dask.store.sampled import draw_samples, sampled_store, taken_store
 
 #: Groups that only subsamples found, in the result.
 MAX_OTHERS = 100
-
-Groups = dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -146,51 +142,9 @@ def stability_selection(
         raise BadInput(f"n_repeats must be an integer >= 2, got {n_repeats!r}")
     if not 0 < overlap <= 1:
         raise BadInput(f"overlap must be in (0, 1], got {overlap!r}")
-    X, y = _checked(X, y)
-    found: list[Groups] = []
-    for repeat in range(n_repeats):
-        found.append(_fit_subsample(machine, X, y, fraction, seed + repeat))
-        if callback is not None:
-            callback(repeat + 1, n_repeats)
+    X = as_store(X) if is_store(X) else checked_matrix(X)
+    found = fit_subsamples(machine, X, y, n_repeats, fraction, seed, callback)
     return summarise_stability(machine, found, fraction, overlap, _namer(machine, X))
-
-
-def _checked(X: Any, y: Any) -> tuple[Any, np.ndarray | None]:
-    """The data in a form that can be indexed by sample, and its labels; None for the labels of a store."""
-    if is_store(X):
-        X = as_store(X)
-        n_samples = X.shape[1]
-        if y is None:
-            return X, None
-    else:
-        if y is None:
-            raise BadInput("y must be given: a matrix has no labels of its own")
-        if is_dask(X):
-            X = as_dask_array(X)
-        elif sp.issparse(X):
-            X = X.tocsr()
-        elif not hasattr(X, "shape"):
-            X = np.asarray(X)
-        n_samples = X.shape[0]
-    y = np.asarray(y)
-    if len(y) != n_samples:
-        raise BadInput(f"y must have {n_samples} labels, one for each sample, got {len(y)}")
-    return X, y
-
-
-def _fit_subsample(model: FittedModel, X: Any, y: np.ndarray | None, fraction: float, seed: int) -> Groups:
-    again = clone(model).set_params(verbose=0, certify=False)
-    if y is None:
-        again.fit(sampled_store(X.url, fraction, seed, X.storage_options))
-    else:
-        chosen = draw_samples(y, fraction, seed)
-        if is_store(X):
-            rows = taken_store(X.url, chosen, X.storage_options)
-        else:
-            rows = X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
-        again.fit(rows, y[chosen])
-    groups: Groups = again.groups_
-    return groups
 
 
 def _namer(model: FittedModel, X: Any) -> Callable[[int], str]:

@@ -241,10 +241,12 @@ def find_groups(
             problem.verify(*seen_by(data, scores, ranked))
     data.counts.rows_scanned += pairs.n_scanned
     data.counts.rows_skipped += pairs.n_skipped
-    groups = {
-        int(support): np.sort(pairs.feature[pairs.support == position]) for position, support in enumerate(supports)
-    }
-    return groups, affiliations(pairs, supports)
+    return groups_of(pairs, supports), affiliations(pairs, supports)
+
+
+def groups_of(pairs: Pairs, supports: np.ndarray) -> dict[int, np.ndarray]:
+    """Support -> features that correlate with it, sorted."""
+    return {int(support): np.sort(pairs.feature[pairs.support == place]) for place, support in enumerate(supports)}
 
 
 def affiliations(pairs: Pairs, supports: np.ndarray) -> pd.DataFrame:

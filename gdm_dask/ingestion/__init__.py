@@ -1,5 +1,5 @@
 """Ingest: from sample-major sources to the feature store."""
 
-from gdm_dask.ingestion.driver import IngestReport, ingest, run_ingest
+from gdm_dask.ingestion.driver import IngestReport, as_blocks, ingest, run_ingest
 
-__all__ = ["IngestReport", "ingest", "run_ingest"]
+__all__ = ["IngestReport", "as_blocks", "ingest", "run_ingest"]

@@ -15,16 +15,19 @@ import json
 import logging
 import os
 import platform
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
 from crc32c import crc32c
 
-from gdm_dask.engine import open_engine
+from gdm_dask.engine import Engine, open_engine
 from gdm_dask.errors import BadInput, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion import plan
+from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.ingestion.merge import make_blocks
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
 from gdm_dask.ingestion.source import IngestOptions, SourceFacts
@@ -34,6 +37,7 @@ from gdm_dask.store import layout
 from gdm_dask.store.arrays import write_array
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.targets import infer_target
 from gdm_dask.system.progress import compile_seconds
 from gdm_dask.system.resources import default_memory_limit, n_cores, parse_bytes
@@ -230,6 +234,20 @@ def _publish(
     layout.write_manifest(folder, manifest)
     staging.publish()
     return FeatureStore(staging.target)
+
+
+@contextmanager
+def as_blocks(X: Any, engine: Engine, memory_limit: int | None) -> Iterator[FeatureStore | MemoryStore]:
+    """A matrix (samples x features) as blocks, for an engine.
+
+    A matrix in memory stays there when the engine runs in this process. For other engines, and for Dask collections, it
+    is ingested into a temporary store.
+    """
+    if engine.shares_memory and not is_dask(X):
+        yield MemoryStore(X)
+        return
+    with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
+        yield ingest(X, os.path.join(folder, "data.zarr"), memory_limit=memory_limit)
 
 
 def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:

@@ -65,11 +65,6 @@ class FeatureStore:
         return self._folder.url
 
     @property
-    def storage_options(self) -> dict[str, Any]:
-        """What fsspec was told to reach it."""
-        return self._folder.storage_options
-
-    @property
     def fingerprint(self) -> str:
         """Identifies the content: equal for stores with equal blocks."""
         return self.manifest.fingerprint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from functools import partial
 from pathlib import Path
 
@@ -16,12 +15,14 @@ from helpers.instances import many
 from helpers.report_cases import fitted, grouped
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from gdm_dask import GroupDiscoveryMachine, ingest, stability_selection
+from gdm_dask.analysis import stability
 from gdm_dask.analysis.stability import Stability, kuncheva_index, same_groups, summarise_stability
+from gdm_dask.analysis.subsamples import draw_samples
+from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
-from gdm_dask.features.correlation import as_rows
-from gdm_dask.store.sampled import draw_samples, sampled_store
 
 member_lists = st.lists(st.sets(st.integers(0, 12), min_size=1, max_size=6), min_size=1, max_size=5)
 
@@ -98,7 +99,7 @@ def test_every_form_that_can_be_fitted(form) -> None:
 def test_other_numbers_of_labels_are_refused(form: str, tmp_path: Path) -> None:
     X, y = grouped()
     data = ingest(X, tmp_path / "data.zarr", y) if form == "store" else X
-    with pytest.raises(BadInput, match="y must have 160 labels, one for each sample, got 159"):
+    with pytest.raises(BadInput, match="y: 159 labels for 160 samples"):
         stability_selection(fitted(), data, y[:-1])
 
 
@@ -110,25 +111,40 @@ def test_schedulers_agree(scheduler: str, tmp_path: Path) -> None:
     assert stability_selection(machine.set_params(scheduler=scheduler), store, n_repeats=2) == expected
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "ones"])
-def test_sampled_store_has_the_chosen_columns(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["dense", "sparse", "store"])
+@pytest.mark.parametrize("k", [None, 4])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_each_fit_is_the_fit_of_its_subsample(monkeypatch, tmp_path: Path, form: str, k, class_weight) -> None:
     X, y = grouped()
-    X = (X > 1).astype(np.uint8) if kind == "ones" else X
-    ingest(X if kind == "dense" else sp.csr_array(X), tmp_path / "data.zarr", y, block_bytes="4kB")
-    store = sampled_store(str(tmp_path / "data.zarr"), 0.4, seed=3)
-    chosen = draw_samples(np.where(y == "yes", 1, -1), 0.4, 3)
-    expected = as_rows(X[chosen])
-    assert store.shape == (40, len(chosen))
-    assert store.y.tolist() == y[chosen].tolist()
-    features = np.array([30, 2, 17])
-    rows = store.load_rows(features)
-    np.testing.assert_array_equal(rows.to_scipy().toarray(), X[chosen][:, features].T)
-    np.testing.assert_allclose(rows.norms, expected.norms[features])
-    for number in range(store.n_blocks):
-        block = store.load_block(number)
-        np.testing.assert_array_equal(block.to_scipy().toarray(), X[chosen].T[block.start : block.stop])
-    copy = pickle.loads(pickle.dumps(store))
-    assert copy.fingerprint == store.fingerprint != sampled_store(store.url, 0.4, seed=4).fingerprint
+    X = np.where(np.abs(X) > 0.5, X.round(1), 0) if form == "sparse" else X
+    data = ingest(X, tmp_path / "data.zarr", y, block_bytes="4kB") if form == "store" else X
+    data = sp.csr_array(X) if form == "sparse" else data
+    machine = GroupDiscoveryMachine(k, C=50.0, max_cuts=3 if k is None else None, class_weight=class_weight).fit(
+        data, y
+    )
+    found: list[dict[int, np.ndarray]] = []
+    monkeypatch.setattr(stability, "summarise_stability", lambda model, groups, *rest: found.extend(groups))
+    stability_selection(machine, data, y, n_repeats=3, fraction=0.6, seed=5)
+    for repeat, groups in enumerate(found):
+        samples = draw_samples(np.where(y == "yes", 1, -1), 0.6, 5 + repeat)
+        expected = clone(machine).fit(sp.csr_array(X)[samples] if form == "sparse" else X[samples], y[samples])
+        assert list(groups) == expected.support_features_.tolist()
+        for support, members in expected.groups_.items():
+            np.testing.assert_array_equal(groups[support], members)
+
+
+def test_all_fits_share_every_read(monkeypatch, tmp_path: Path) -> None:
+    store = ingest(grouped()[0], tmp_path / "data.zarr", grouped()[1], block_bytes="4kB")
+    machine = GroupDiscoveryMachine(5, scheduler="synchronous").fit(store)
+    passes: list[str] = []
+    run = Data.run
+    monkeypatch.setattr(Data, "run", lambda self, pass_: passes.append(pass_.name) or run(self, pass_))
+    expected = stability_selection(machine, store, n_repeats=8)
+    assert len(passes) <= machine.counts_["passes"] + 1
+    assert passes.count("groups") == 1
+    monkeypatch.setattr("gdm_dask.cutting_plane.memory.DRIVER_VECTORS", 100_000)  # 128 MB for each problem
+    assert stability_selection(machine.set_params(memory_limit="1GB"), store, n_repeats=8) == expected
+    assert passes.count("groups") == 3  # they took two turns
 
 
 def test_result_comes_back_from_its_file(tmp_path: Path) -> None:
@@ -151,6 +167,19 @@ def test_progress_is_told() -> None:
 def test_bad_values_are_refused(wrong: dict) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):
         stability_selection(fitted(), *grouped(), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.ones((160, 3)), grouped()[1], "X has 3 features, but the machine was fitted on 40"),
+        (grouped()[0], np.arange(160) % 3, "y must hold labels of two classes"),
+        (grouped()[0], None, "y must be given"),
+    ],
+)
+def test_data_of_another_kind_is_refused(X: np.ndarray, y, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        stability_selection(fitted(), X, y)
 
 
 def test_machine_without_groups_is_refused() -> None:

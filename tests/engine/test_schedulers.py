@@ -63,7 +63,7 @@ def test_local_schedulers(store, expected, scheduler: str, form: str) -> None:
 
 @pytest.mark.parametrize("block_bytes", [1, 700, 5000, 10**6])
 def test_sizes_of_blocks_in_memory(expected, monkeypatch, block_bytes: int) -> None:
-    monkeypatch.setattr("gdm_dask.inputs.MemoryStore", partial(MemoryStore, block_bytes=block_bytes))
+    monkeypatch.setattr("gdm_dask.ingestion.driver.MemoryStore", partial(MemoryStore, block_bytes=block_bytes))
     assert_same(GroupDiscoveryMachine(**SETTINGS).fit(X, Y), expected)
 
 

@@ -17,12 +17,12 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.block import stack
 from gdm_dask.features.correlation import correlations
 from gdm_dask.features.groups import find_pairs, prepare
+from gdm_dask.features.moments import with_samples
 from gdm_dask.features.scores import scores
 from gdm_dask.features.whole_numbers import MOST_DECIMALS, fewest_decimals, from_whole, try_whole
 from gdm_dask.ingestion.runs import write_run
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.store import FeatureStore
-from gdm_dask.store.sampled import taken_store
 
 places = st.integers(0, MOST_DECIMALS + 3)
 whole_numbers = st.integers(-(2**33), 2**33).filter(bool)
@@ -191,12 +191,11 @@ def test_blocks_of_whole_numbers_become_rows_and_matrices_of_numbers(decimal_sto
 
 def test_some_samples_of_a_store_of_whole_numbers(decimal_store: FeatureStore) -> None:
     samples = np.arange(0, 300, 3)
-    taken = taken_store(decimal_store.url, samples)
     direct = gdm_dask.ingest(
         csr_array(decimal_store.to_scipy().toarray()[:, samples].T), f"{decimal_store.url}-direct",
         decimal_store.y[samples], block_bytes=10**6,
     ).load_block(0)  # fmt: skip
-    blocks = [taken.load_block(number) for number in range(taken.n_blocks)]
+    blocks = [with_samples(decimal_store.load_block(number), samples) for number in range(decimal_store.n_blocks)]
     assert {block.decimals for block in blocks} == {4}
     together = stack(blocks)
     assert np.array_equal(together.to_scipy().toarray(), direct.to_scipy().toarray())

@@ -1,0 +1,161 @@
+"""Fits on subsamples: each is a problem on some of the samples, and all of them share every read of the data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.utils import check_array
+
+from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.fit import groups_of, stored_data
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.cutting_plane.selection import select
+from gdm_dask.cutting_plane.settings import Settings, expected_supports, settings_from
+from gdm_dask.cutting_plane.weights import sample_weights
+from gdm_dask.engine import active_client, open_engine
+from gdm_dask.engine.data import Data
+from gdm_dask.errors import BadInput
+from gdm_dask.features.block import Block
+from gdm_dask.features.groups import GroupPass, prepare
+from gdm_dask.features.passes import Together
+from gdm_dask.ingestion import as_blocks
+from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
+from gdm_dask.model import FittedModel
+from gdm_dask.store import FeatureStore
+from gdm_dask.store.target_files import check_targets
+from gdm_dask.store.targets import Target, TwoClasses, infer_target
+from gdm_dask.system.resources import parse_bytes
+
+logger = logging.getLogger(__name__)
+
+#: Support -> members of its group.
+Groups: TypeAlias = dict[int, np.ndarray]
+
+
+def draw_samples(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Numbers of a part of the samples of each class, drawn without replacement, increasing.
+
+    Examples
+    --------
+    >>> labels = np.array([-1, -1, -1, -1, 1, 1])
+    >>> labels[draw_samples(labels, 0.5, seed=0)].tolist()
+    [-1, -1, 1]
+    """
+    if not 0 < fraction < 1:
+        raise BadInput(f"fraction must be in (0, 1), got {fraction!r}")
+    rng = np.random.default_rng(seed)
+    chosen = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        chosen.append(rng.choice(members, max(1, round(fraction * len(members))), replace=False))
+    return np.sort(np.concatenate(chosen))
+
+
+def _outputs(X: Any, y: Any, n_samples: int) -> tuple[Target, np.ndarray]:
+    """The target and its outputs (K, n); a store brings its own."""
+    if y is not None:
+        y = check_targets(y.compute() if is_dask(y) else y, n_samples, "y")
+        target = infer_target(y)
+        Y = target.encode(y)
+    elif isinstance(X, FeatureStore):
+        target, Y = X.own_target(), X.outputs()
+    else:
+        raise BadInput("y must be given: a matrix has no labels of its own")
+    if not isinstance(target, TwoClasses):
+        raise BadInput("y must hold labels of two classes")
+    return target, Y
+
+
+def checked_matrix(X: Any) -> Any:
+    """A matrix (samples x features), checked."""
+    return as_dask_matrix(X) if is_dask(X) else check_array(X, accept_sparse=("csr", "csc"), dtype="numeric")
+
+
+def fit_subsamples(
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    n_repeats: int,
+    fraction: float,
+    seed: int,
+    callback: Callable[[int, int], None] | None = None,
+) -> list[Groups]:
+    """Groups found on each of some subsamples, with the parameters of a model.
+
+    Parameters
+    ----------
+    model : GroupDiscoveryMachine
+    X : FeatureStore, ndarray, sparse matrix or Dask array
+        Matrices are samples x features, checked.
+    y : array of shape (n_samples,) or None
+        None for the labels of a store.
+    n_repeats : int
+    fraction : float
+        Part of the samples of each class.
+    seed : int
+    callback : callable, optional
+        Gets the number of each finished fit, and `n_repeats`.
+    """
+    n_features, n_samples = X.shape if isinstance(X, FeatureStore) else X.shape[::-1]
+    if n_features != model.n_features_in_:
+        raise BadInput(f"X has {n_features} features, but the machine was fitted on {model.n_features_in_}")
+    target, Y = _outputs(X, y, n_samples)
+    codes, classes = target.members(Y).argmax(axis=0), np.array(getattr(target, "classes", ()))
+    parameters = model.get_params(deep=False)
+    problems = []
+    for repeat in range(n_repeats):
+        samples = draw_samples(codes, fraction, seed + repeat)
+        weights = sample_weights(None, parameters["class_weight"], classes, codes[samples])
+        settings = _settings(model, {**parameters, "certify": False}, Y[0, samples], weights)
+        problems.append(Problem(Y[0, samples], settings, samples, weights))
+    found: list[Groups] = []
+    with ExitStack() as stack:
+        limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
+        scheduler = parameters["scheduler"] or active_client() or "threads"
+        engine = stack.enter_context(open_engine(scheduler, parameters["n_workers"]))
+        logger.info("engine: %s", engine.description)
+        store = X if isinstance(X, FeatureStore) else stack.enter_context(as_blocks(X, engine, limit))
+        if isinstance(store, FeatureStore):
+            largest = max((problem.settings for problem in problems), key=expected_supports)
+            data = stack.enter_context(stored_data(store, engine, limit, largest, len(problems)))
+        else:
+            data = Data.in_memory(store, engine)
+        while problems:
+            some, problems = problems[: data.n_problems], problems[data.n_problems :]
+            solve(some, data, lambda problem: None)
+            chosen = []
+            for problem in some:
+                chosen.append(select(problem, parameters["n_features_to_select"])[:2])
+                if callback is not None:
+                    callback(len(found) + len(chosen), n_repeats)
+            found += find_all_groups(data, some, chosen)
+    return found
+
+
+def _settings(
+    model: FittedModel, parameters: dict[str, Any], labels: np.ndarray, weights: np.ndarray | None
+) -> Settings:
+    """Settings for a subsample; where folds chose C, the candidate that they chose for the model."""
+    settings = settings_from(parameters, model.n_features_in_, len(labels), labels, weights)
+    chosen = (getattr(model, "C_path_", None) or {}).get("chosen", 0)
+    candidates = [settings, *settings.rivals][: chosen + 1]
+    return replace(candidates[-1], rivals=(), n_folds=0)
+
+
+def find_all_groups(
+    data: Data, problems: Sequence[Problem], chosen: Sequence[tuple[np.ndarray, Block]]
+) -> list[Groups]:
+    """Groups of the supports of several problems, given with their rows, in one read."""
+    limit = problems[0].supports.limit
+    if not np.isfinite(limit):
+        return [{support: np.array([support]) for support in supports.tolist()} for supports, _ in chosen]
+    passes = [
+        GroupPass(prepare(rows, limit), problem.fold) for problem, (_, rows) in zip(problems, chosen, strict=True)
+    ]
+    found = data.run(Together(passes, "groups"))
+    return [groups_of(pairs, supports) for pairs, (supports, _) in zip(found, chosen, strict=True)]
