@@ -3,6 +3,8 @@
     python -m pipelines.paper quick                                   (a minute: a small set, all methods)
     GDM_DATA=/data/sets python -m pipelines.paper run                 (hours: everything)
     GDM_DATA=/data/sets python -m pipelines.paper run --data mnist --methods gdm fgm --sizes 50 100
+    GDM_DATA=/data/sets python -m pipelines.paper run --suite wide    (many small and larger sets, other peers)
+    GDM_DATA=/data/sets python -m pipelines.paper fetch               (downloads further sets of the wide suite)
     GDM_DATA=/data/sets python -m pipelines.paper measure             (minutes: the claims about the algorithm itself)
     python -m pipelines.paper page --results pipelines/paper/results  (figures and page again, from results.parquet)
     python -m pipelines.paper findings                                (FINDINGS.md again, from the committed results)
@@ -29,15 +31,16 @@ from gdm_dask.errors import BadInput
 from . import registry
 from .cell import Cell
 from .checks import broken
-from .criteria import SIZES
 from .figures import draw_all
-from .findings import COMMITTED, write_findings
+from .figures.ranks import draw_ranks
+from .findings import COMMITTED, Findings, fill, template, write_findings
 from .grid import plan, run
 from .measures import MEASURES, measure
 from .page import write_page
+from .suites import PAPER, QUICK, SUITES, WIDE, Part, part_name
 from .table import DONE, collect, missing, summary
+from .wide.fetched import fetch
 
-QUICK = "quick"
 #: Cells run side by side, so each of them has one thread.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -49,9 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ACTIONS[options.command](options.results)
         return
     try:
-        datasets = [QUICK] if options.command == QUICK else available(options.data)
-        methods = options.methods or registry.method_names()
-        cells = list(plan(datasets, methods, options.sizes, options.seeds, options.samples))
+        cells = planned(options)
     except BadInput as error:
         sys.exit(str(error))
     os.environ.update(dict.fromkeys(THREADS, "1"))
@@ -59,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     note_command(options.results, sys.argv[1:] if arguments is None else arguments)
     table = collect(options.results / "cells")
     table.to_parquet(options.results / "results.parquet", index=False)
-    print_means(table)
+    if options.suite == PAPER:
+        print_means(table)
     show(options.results)
     if options.command == QUICK and not options.methods:
         failures = broken(table)
@@ -73,38 +75,75 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "python -m pipelines.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, sizes, seeds, limit in ((QUICK, (6, 12), 1, 60.0), ("run", SIZES, 5, 3600.0)):
+    for name, limit in ((QUICK, 60.0), ("run", 3600.0)):
         command = commands.add_parser(name)
-        command.add_argument("--methods", nargs="+", help="names of files in methods/; all by default")
-        command.add_argument("--sizes", nargs="+", type=int, default=sizes, help="numbers of features")
-        command.add_argument("--seeds", type=int, default=seeds, help="sets or splits, where the data is random")
+        command.add_argument("--methods", nargs="+", help="names of files in methods/; all of the suite by default")
+        command.add_argument("--sizes", nargs="+", type=int, help="numbers of features")
+        command.add_argument("--seeds", type=int, help="sets or splits, where the data is random")
         command.add_argument("--samples", type=int, help="train on so many samples only, drawn at random")
-        command.add_argument("--results", type=Path, default=Path("runs") / f"paper-{name}", help="folder of results")
+        command.add_argument("--results", type=Path, help="folder of results")
         command.add_argument("--jobs", type=int, default=1 if name == QUICK else max(1, (os.cpu_count() or 2) // 2))
         command.add_argument("--time-limit", type=float, default=limit, help="seconds for a cell")
         command.add_argument("--memory-limit", type=float, default=8.0, help="GB of address space for a cell")
         command.add_argument("--retry", action="store_true", help="run cells again that failed or ran out of time")
+        command.set_defaults(suite=PAPER, data=None)
         if name == "run":
-            command.add_argument("--data", nargs="+", help="names of files in datasets/; all that are there by default")
+            command.add_argument("--suite", choices=sorted(SUITES), default=PAPER, help="what is compared")
+            command.add_argument("--data", nargs="+", help="names of data sets; all that are there by default")
     for name in ACTIONS:
         command = commands.add_parser(name)
         folder = COMMITTED if name == "findings" else Path("runs/paper-run")
         command.add_argument("--results", type=Path, default=folder, help="folder of results")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.command not in ACTIONS:
+        _complete(options)
+    return options
 
 
-def available(wanted: Sequence[str] | None) -> list[str]:
-    """The data sets to run; without a wish, all whose files are there, and a line for each other."""
+def _complete(options: argparse.Namespace) -> None:
+    """Take from the suite what was not said."""
+    suite, is_quick = SUITES[options.suite], options.command == QUICK
+    options.sizes = options.sizes or ((6, 12) if is_quick else suite.sizes)
+    options.seeds = options.seeds or (1 if is_quick else suite.seeds)
+    name = options.command if options.suite == PAPER else options.suite
+    options.results = options.results or Path("runs") / f"paper-{name}"
+
+
+def planned(options: argparse.Namespace) -> list[Cell]:
+    """All cells of a run; those of the first seed first, so that a run that is stopped has something of all data."""
+    suite = SUITES[options.suite]
+    methods = options.methods or [*suite.methods, *suite.ablations]
+    parts = [(QUICK, None)] if options.command == QUICK else available(suite.parts, options.data)
+    cells = [
+        cell
+        for dataset, samples in parts
+        for cell in plan([dataset], methods, options.sizes, options.seeds, options.samples or samples, options.suite)
+    ]
+    return sorted(cells, key=lambda cell: cell.seed)
+
+
+def available(parts: Sequence[Part], wanted: Sequence[str] | None) -> list[Part]:
+    """The parts to run; without a wish, all whose files are there, and a line for each other.
+
+    A wish is the name of a data set, which stands for all its parts of the suite, or of one part.
+    """
+    if wanted:
+        parts = [part for name in wanted for part in _named(parts, name)]
     found = []
-    for name in wanted or [name for name in registry.dataset_names() if name != QUICK]:
-        reason = registry.missing(name)
+    for part in parts:
+        reason = registry.missing(part[0])
         if reason and wanted:
             raise BadInput(reason)
         if reason:
-            print(f"{name} is left out: {reason}", file=sys.stderr)
+            print(f"{part_name(*part)} is not there: {reason}", file=sys.stderr)
         else:
-            found.append(name)
+            found.append(part)
     return found
+
+
+def _named(parts: Sequence[Part], name: str) -> list[Part]:
+    """The parts of a suite that a name stands for; a data set that the suite does not have is taken whole."""
+    return [part for part in parts if name in (part[0], part_name(*part))] or [(name, None)]
 
 
 def work(cells: Sequence[Cell], options: argparse.Namespace) -> None:
@@ -153,12 +192,26 @@ def take_measures(results: Path) -> None:
 def show(results: Path) -> None:
     """Draw the figures of a folder of results, and write the page that shows them."""
     table = pd.read_parquet(results / "results.parquet")
+    if set(table.get("suite", ())) == {WIDE}:
+        print(fill(template(["WIDE"]), Findings(table, table, table)))
+        figure = draw_ranks(table, SUITES[WIDE].methods, SUITES[WIDE].sizes, results / "figures")
+        print(f"figure: {figure}" if figure else "no figure: fewer than two methods have results")
+        return
     commands = (results / "commands.txt").read_text().splitlines()
     write_page(table, draw_all(table, results / "figures"), results / "index.html", commands)
     print(f"figures and tables: {results / 'index.html'}")
 
 
-ACTIONS = {"page": show, "measure": take_measures, "findings": write_findings}
+def download(results: Path) -> None:
+    """Download the sets of the wide suite that scikit-learn can fetch."""
+    del results
+    try:
+        fetch()
+    except BadInput as error:
+        sys.exit(str(error))
+
+
+ACTIONS = {"page": show, "measure": take_measures, "findings": write_findings, "fetch": download}
 
 if __name__ == "__main__":
     main()

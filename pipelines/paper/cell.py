@@ -22,8 +22,9 @@ import scipy.sparse as sp
 
 from . import registry
 from .columns import Matrix
-from .criteria import MIN_ACCURACY, judge
+from .criteria import MIN_ACCURACY
 from .problem import Problem, Training
+from .suites import PAPER, SUITES
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Cell:
     method: str
     sizes: tuple[int, ...]
     samples: int | None = None
+    suite: str = PAPER
 
     @property
     def name(self) -> str:
@@ -88,7 +90,7 @@ def measure(cell: Cell) -> list[dict[str, Any]]:
     spent = {"peak_memory": peak_memory(), "message": "; ".join(sorted(messages))}
     if all(len(features) == 0 for _, features, _ in steps):
         return failed(cell, "failed", "no feature was selected")
-    return [{**_row(problem, size, features), "seconds": seconds, **spent} for size, features, seconds in steps]
+    return [{**_row(cell, problem, size, features), "seconds": seconds, **spent} for size, features, seconds in steps]
 
 
 def choose(
@@ -104,8 +106,8 @@ def choose(
     yield from ((size, features[:size] if method.NESTED else features) for size in sizes)
 
 
-def _row(problem: Problem, size: int, features: np.ndarray) -> dict[str, Any]:
-    found = judge(problem, features)
+def _row(cell: Cell, problem: Problem, size: int, features: np.ndarray) -> dict[str, Any]:
+    found = SUITES[cell.suite].judge(problem, features)
     status = "weak" if found["accuracy"] < MIN_ACCURACY else "ok"
     if len(features) < size:
         status = "fewer"

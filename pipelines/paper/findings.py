@@ -1,15 +1,16 @@
-"""FINDINGS.md from its template: every figure in it is taken from the results, none is typed.
+"""FINDINGS.md from its templates: every figure in it is taken from the results, none is typed.
 
-In the template ``{{mean synthetic gdm 50 accuracy}}`` stands for a mean over the seeds, ``{{table synthetic accuracy 10
+In a template ``{{mean synthetic gdm 50 accuracy}}`` stands for a mean over the seeds, ``{{table synthetic accuracy 10
 50}}`` for a table of all methods, ``{{best synthetic 50 accuracy}}`` for the method with the largest mean, ``{{measured
-CLAIM DATASET NAME}}`` for what `measures` found, and ``{{none DATASET METHOD}}`` for why there is no result. Shares are
-shown in percent.
+CLAIM DATASET NAME}}`` for what `measures` found, ``{{none DATASET METHOD}}`` for why there is no result, and ``{{wide
+WORD ...}}`` for what `wide.words` says of the wide suite. Shares are shown in percent.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from gdm_dask.errors import BadInput
 from . import registry
 from .figures.style import order_of
 from .table import DONE, summary
+from .wide import words as wide
 
 FOLDER = Path(__file__).parent
 COMMITTED = FOLDER / "results"
@@ -31,11 +33,16 @@ _DIGITS = {"redundancy": 4, "seconds": 2}
 
 def write_findings(results: Path) -> None:
     """Write FINDINGS.md anew."""
-    (FOLDER / "FINDINGS.md").write_text(fill((FOLDER / "FINDINGS.template.md").read_text(), Findings.read(results)))
+    (FOLDER / "FINDINGS.md").write_text(fill(template(), Findings.read(results)))
 
 
-def fill(template: str, findings: Findings) -> str:
-    """A template with its places filled."""
+def template(parts: Sequence[str] = ("FINDINGS", "WIDE")) -> str:
+    """The text with its places, of the paper's claims and of the wide suite."""
+    return "\n".join((FOLDER / f"{part}.template.md").read_text() for part in parts)
+
+
+def fill(text: str, findings: Findings) -> str:
+    """A text with its places filled."""
 
     def one(place: re.Match[str]) -> str:
         word, *arguments = shlex.split(place[1])
@@ -43,7 +50,7 @@ def fill(template: str, findings: Findings) -> str:
             raise BadInput(f"{place[0]}: there are {', '.join(WORDS)}")
         return WORDS[word](findings, *arguments)
 
-    return _PLACE.sub(one, template)
+    return _PLACE.sub(one, text)
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,13 @@ class Findings:
 
     results: pd.DataFrame
     measures: pd.DataFrame
+    wide: pd.DataFrame
 
     @classmethod
     def read(cls, folder: Path) -> Findings:
         """The results in a folder."""
-        return cls(pd.read_parquet(folder / "results.parquet"), pd.read_parquet(folder / "measures.parquet"))
+        files = ("results.parquet", "measures.parquet", "wide/results.parquet")
+        return cls(*(pd.read_parquet(folder / file) for file in files))
 
     @cached_property
     def means(self) -> pd.DataFrame:
@@ -105,6 +114,10 @@ class Findings:
         rows = rows[~rows["status"].isin(DONE)]
         return f"{rows['status'].iloc[0]}: {rows['message'].iloc[0]}"
 
+    def of_wide(self, word: str, *arguments: str) -> str:
+        """What the wide suite says."""
+        return wide.WORDS[word](self.wide, *arguments)
+
 
 def show(value: float, name: str) -> str:
     """A number as text, by what it is.
@@ -122,5 +135,5 @@ def show(value: float, name: str) -> str:
 
 WORDS = {
     "mean": Findings.mean, "ratio": Findings.ratio, "best": Findings.best, "table": Findings.table,
-    "measured": Findings.measured, "none": Findings.none,
+    "measured": Findings.measured, "none": Findings.none, "wide": Findings.of_wide,
 }  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import registry
 from .cell import Cell, failed, run_cell, write_cell
+from .suites import PAPER
 
 
 def plan(
@@ -20,13 +21,14 @@ def plan(
     sizes: Sequence[int],
     seeds: int,
     samples: int | None = None,
+    suite: str = PAPER,
 ) -> Iterator[Cell]:
     """Cells of a comparison; methods that serve all sizes at once have one, data without randomness one seed."""
     for dataset in datasets:
         for seed in range(seeds if registry.dataset(dataset).RANDOM or samples else 1):
             for method in methods:
                 parts = [tuple(sizes)] if registry.serves_all(method) else [(size,) for size in sizes]
-                yield from (Cell(dataset, seed, method, part, samples) for part in parts)
+                yield from (Cell(dataset, seed, method, part, samples, suite) for part in parts)
 
 
 def run(
@@ -57,7 +59,7 @@ def run(
     """
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gdm_dask.estimator", *(registry.method(cell.method).__name__ for cell in cells)])
+    context.set_forkserver_preload(["gdm_dask.estimator", *{registry.preloaded(cell.method) for cell in cells}])
 
     stopped = threading.Event()
     running: set[Any] = set()

@@ -10,15 +10,16 @@ from gdm_dask.errors import BadInput
 
 from . import datasets, methods
 from .problem import data_file, is_there
+from .wide.sets import SETS, WideSet
 
 
 def method_names() -> list[str]:
-    """All methods."""
+    """All methods; a suite has some of them."""
     return _names(methods)
 
 
 def dataset_names() -> list[str]:
-    """All data sets."""
+    """All data sets that have a file."""
     return _names(datasets)
 
 
@@ -27,9 +28,9 @@ def method(name: str) -> ModuleType:
     return _load(methods, name)
 
 
-def dataset(name: str) -> ModuleType:
+def dataset(name: str) -> ModuleType | WideSet:
     """A data set: `load(seed)`, `NAME`, and `RANDOM`, see the package `datasets`."""
-    return _load(datasets, name)
+    return SETS[name] if name in SETS else _load(datasets, name)
 
 
 def serves_all(name: str) -> bool:
@@ -54,6 +55,11 @@ def is_twin(name: str) -> bool:
 
 def _names(package: ModuleType) -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+
+
+def preloaded(name: str) -> str:
+    """The module to import before the cells of a method are run."""
+    return str(getattr(method(name), "PRELOAD", method(name).__name__))
 
 
 def _load(package: ModuleType, name: str) -> ModuleType:

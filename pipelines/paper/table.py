@@ -10,14 +10,14 @@ from . import registry
 from .grid import read_cell
 
 #: What a row is of; `data` is the name of the data in figures, and says what is a twin and what a part.
-KEYS = ["dataset", "samples", "data", "method", "size", "seed"]
+KEYS = ["suite", "dataset", "samples", "data", "method", "size", "seed"]
 COLUMNS = [
-    *KEYS, "status", "n_features", "accuracy", "redundancy", "precision", "recall", "seconds", "peak_memory", "message",
-    "features",
+    *KEYS, "status", "n_features", "score", "accuracy", "average_precision", "redundancy", "precision", "recall",
+    "seconds", "peak_memory", "message", "features",
 ]  # fmt: skip
 CRITERIA = ["n_features", "accuracy", "redundancy", "precision", "recall", "seconds", "peak_memory"]
 _NUMBERS = {"samples": "Int64", "n_features": "Int64", "peak_memory": "Int64"} | dict.fromkeys(
-    ("accuracy", "redundancy", "precision", "recall", "seconds"), "float64"
+    ("score", "accuracy", "average_precision", "redundancy", "precision", "recall", "seconds"), "float64"
 )
 #: Rows with a result.
 DONE = ("ok", "fewer", "weak")

@@ -16,10 +16,13 @@ from pipelines.paper import registry
 from pipelines.paper.cell import choose
 from pipelines.paper.columns import standardised, varying
 from pipelines.paper.criteria import judge
-from pipelines.paper.methods import l1_svm, relieff
+from pipelines.paper.methods import _path, gdm_rule, l1_svm, relieff
 from pipelines.paper.methods.rcfs import clusters, laplacian_scores
 from pipelines.paper.problem import Problem, data_file, split
+from pipelines.paper.suites import PAPER, SUITES
 
+PEERS = ["f_classif", "l1_logistic"]
+MACHINES = ["gdm_before", "gdm_default", "gdm_merged", "gdm_one_cut", "gdm_rule", "gdm_tau_0"]
 TEN = ["fcbf", "fgm", "gdm", "gdm_affiliated", "l1_svm", "method_a", "mrmr", "rcfs", "relieff", "svm_rfe"]
 
 # Features of +1 and -1 over 32 samples, each row once with NOISE = +1 and once with -1: whatever depends on the rows
@@ -35,9 +38,13 @@ def select(method: str, columns: list[np.ndarray], k: int, *truth: list[int], y:
     return registry.method(method).select(X, y, k, *(np.array(features) for features in truth)).tolist()
 
 
-def test_the_ten_methods_are_there() -> None:
-    assert registry.method_names() == TEN
-    with pytest.raises(BadInput, match="there are: fcbf, fgm"):
+def test_all_methods_are_there() -> None:
+    assert registry.method_names() == sorted([*TEN, *PEERS, *MACHINES, "skglm_mcp"])
+    assert sorted(SUITES[PAPER].methods) == TEN
+    assert set(registry.method_names()) == {
+        name for suite in SUITES.values() for name in suite.methods + suite.ablations
+    }
+    with pytest.raises(BadInput, match="there are: f_classif, fcbf, fgm"):
         registry.method("lasso")
 
 
@@ -106,12 +113,25 @@ def test_svm_rfe() -> None:
     assert select("svm_rfe", [GOOD, NOISE, Y], 1) == [2]
 
 
-def test_l1_svm() -> None:
+@pytest.mark.parametrize("name", ["l1_svm", "l1_logistic"])
+def test_l1(name: str) -> None:
     # The first to get a weight is the one with the largest |sum of y_i x_ij|; NOISE never gets one.
     columns = [NOISE, GOOD, BETTER]
-    assert select("l1_svm", columns, 1) == [2]
-    assert select("l1_svm", columns, 2) == [2, 1]
-    assert select("l1_svm", columns, 3) == [2, 1]
+    assert select(name, columns, 1) == [2]
+    assert select(name, columns, 2) == [2, 1]
+    assert select(name, columns, 3) == [2, 1]
+
+
+def test_f_classif() -> None:
+    # F grows with |rho|, which is 0, 1/2 and 3/4; a copy of y is constant within each class.
+    assert select("f_classif", [NOISE, GOOD, BETTER], 3) == [2, 1, 0]
+    assert select("f_classif", [GOOD, Y], 1) == [1]
+
+
+def test_c_by_rule() -> None:
+    assert gdm_rule.rule(np.repeat([-1, 1], 500), 20) == pytest.approx(0.06 * 1000 / 20)
+    assert gdm_rule.rule(np.repeat([-1, 1], [990, 10]), 20) == pytest.approx(0.06 * 4 * 9.9 / 20)  # a rare class counts
+    assert (gdm_rule.rule(Y, 1000), gdm_rule.rule(np.repeat([-1, 1], 10**5), 1)) == (0.01, 30.0)
 
 
 def test_l1_svm_leaves_out_what_corrects_nothing() -> None:
@@ -143,9 +163,8 @@ def test_the_reach_of_l1_svm_is_the_best_on_held_out_samples(monkeypatch: pytest
     def rankings(X: np.ndarray, y: np.ndarray, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         yield from ((number, np.arange(0 if number == 80 else 5, 1000)) for number in wanted)
 
-    monkeypatch.setattr(l1_svm, "rankings", rankings)
-    monkeypatch.setattr(l1_svm, "JUDGED", (20, 50))
-    assert l1_svm.tune(X, y) == {"reaches": {20: 4, 50: 1}}
+    monkeypatch.setattr(_path, "JUDGED", (20, 50))
+    assert _path.Along(rankings).tune(X, y) == {"reaches": {20: 4, 50: 1}}
 
 
 def test_fgm_and_method_a() -> None:
@@ -166,7 +185,7 @@ def test_gdm_and_its_affiliated_features() -> None:
     assert select("gdm_affiliated", columns, 1) == [1, 2]
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", [*TEN, *PEERS, *MACHINES])
 def test_constant_and_sparse_columns(name: str) -> None:
     """Constant columns are never seen by a method, and a sparse matrix does as well as a dense one."""
     rng = np.random.default_rng(0)

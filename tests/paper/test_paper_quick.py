@@ -13,6 +13,7 @@ from pipelines.paper.__main__ import THREADS, main
 from pipelines.paper.cell import Cell
 from pipelines.paper.checks import broken
 from pipelines.paper.grid import plan, run
+from pipelines.paper.suites import PAPER, SUITES
 from pipelines.paper.table import collect, summary
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def table(results: Path) -> pd.DataFrame:
 
 
 def test_every_method_has_a_cell(table: pd.DataFrame) -> None:
-    assert sorted(table.index) == registry.method_names()
+    assert sorted(table.index) == sorted(SUITES[PAPER].methods)
     assert set(table["status"]) <= {"ok", "fewer"}, table[["status", "message"]].to_string()
     assert (table["accuracy"] > 0.75).all()
     assert (table["seconds"] > 0).all()
@@ -75,7 +76,7 @@ def test_figures_and_page(results: Path) -> None:
     assert 'src="figures/figure-2-quick.svg"' in page
     assert f"python -m pipelines.paper quick --sizes {SIZE}" in page
     drawing = (results / "figures" / "figure-2-quick.svg").read_text()
-    for name in registry.method_names():
+    for name in SUITES[PAPER].methods:
         assert registry.method(name).NAME in drawing
     assert (results / "figures" / "figure-2-quick.png").stat().st_size > 10_000
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdm_dask import GroupDiscoveryMachine
-
 from ..columns import Matrix
+from ._machine import PAPER, fitted
 from .gdm import TAU
 
 NAME = "GDM-affiliated"
@@ -16,7 +15,7 @@ NEEDS_TRUTH = False
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
     """The supports by |weight|, then the affiliated features by the strength of their support."""
-    machine = GroupDiscoveryMachine(k, tau=TAU, scheduler="synchronous", fit_intercept=False).fit(X, y)
+    machine = fitted(X, y, k, tau=TAU, groups=True, **PAPER)
     supports = machine.support_features_
     assert machine.groups_ is not None
     members = np.concatenate([supports, *(machine.groups_[int(support)] for support in supports)])

@@ -1,0 +1,20 @@
+"""An ablation: GDM as it is installed, but every cut reads the data anew; no working set serves a second one."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+
+from ..columns import Matrix
+from ._machine import supports
+
+NAME = "GDM, one cut a read"
+NESTED = False
+NEEDS_TRUTH = False
+
+
+def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
+    """Supports by |weight|."""
+    with patch("gdm_dask.cutting_plane.fit.CUTS_PER_READ", 1):
+        return supports(X, y, k)
