@@ -22,20 +22,26 @@ import scipy.sparse as sp
 from gdm_dask.cutting_plane.problem import Iteration
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
-from gdm_dask.store.folder import write_whole
-from gdm_dask.store.layout import pack_text, unpack_text
+from gdm_dask.store.arrays import pack_text, unpack_text
+from gdm_dask.store.folder import local_folder, write_whole
 from gdm_dask.store.targets import Target, target_from_json
 from gdm_dask.system.blas import single_threaded_blas
+from gdm_dask.system.resources import check_archive
 
 FORMAT = "gdm_dask model"
 FORMAT_VERSION = 2
 #: Correlations are kept among this many of the strongest supports: a map of more is not readable.
 MAX_MAPPED = 500
+#: Arrays of a model may take so many bytes, or so many times those of their file: more is no model.
+SMALL_MODEL, MOST_PACKED = 64 << 20, 100
 #: Samples whose decision values are computed at a time: they stay in the cache.
 _CACHED = 4096
 
 _ARRAYS = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_")
-_SCALARS = ("n_features_in_", "gap_", "converged_", "stopped_", "n_cuts_", "redundancy_rate_", "timings_", "counts_")
+_SCALARS: dict[str, type | tuple[type, ...]] = {
+    "n_features_in_": int, "gap_": (int, float), "converged_": bool, "stopped_": str, "n_cuts_": int,
+    "redundancy_rate_": (int, float), "timings_": dict, "counts_": dict,
+}  # fmt: skip
 #: Scalars that models of earlier versions lack.
 _LATER = ("certified_share_", "C_", "C_path_")
 _TABLE = ("support", "feature", "correlation", "owner")
@@ -195,7 +201,7 @@ def decision(columns: Any, coef: np.ndarray, intercept: float) -> np.ndarray:
 
 def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
     """Write a fitted model; the JSON file comes last and holds the checksum of the arrays."""
-    folder = Path(path)
+    folder = local_folder(path, "the place of a model")
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {name: getattr(model, name) for name in _ARRAYS}
     if model.affiliations_ is not None:
@@ -209,7 +215,7 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
         arrays |= {f"names_in.{key}": value for key, value in pack_text(list(model.feature_names_in_)).items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    parameters = {name: plain(value) for name, value in model.get_params().items()}
+    parameters = {name: plain(value) for name, value in model.get_params().items() if name != "scheduler"}
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -260,23 +266,32 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
         raise BadInput(f"{folder / 'model.npz'}: the file is damaged or of another model. Fit again.")
     if version == 1:
         document["target"] = {"kind": "classes", "classes": document.pop("classes")}
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return _restore(cls, document, dict(arrays))
+    try:
+        check_archive(io.BytesIO(data), max(SMALL_MODEL, MOST_PACKED * len(data)))
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return _restore(cls, document, dict(arrays))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise BadInput(f"{folder}: the model is malformed: {error}. Fit again.") from error
 
 
 def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    parameters = document["parameters"]
-    parameters |= {name: dict(value) for name, value in parameters.items() if isinstance(value, list)}
     # 0.1 knew no intercept, and one way to get duals
-    model = cls(**{"fit_intercept": False, "master": "cuts", **parameters})
+    parameters = {"fit_intercept": False, "master": "cuts", **document["parameters"]}
+    parameters |= {name: dict(value) for name, value in parameters.items() if isinstance(value, list)}
+    parameters.pop("scheduler", None)  # nobody should connect to an address that a file names
+    model = cls(**parameters)
+    target = target_from_json(document["target"])
+    _check_shapes(document, arrays, target.n_outputs)
     for name in _ARRAYS:
         setattr(model, name, arrays[name])
-    for name in _SCALARS:
+    for name, kind in _SCALARS.items():
+        if not isinstance(document[name], kind):
+            raise ValueError(f"{name} is {document[name]!r}")
         setattr(model, name, document[name])
     for name in _LATER:
         setattr(model, name, document.get(name))
     model.C_ = model.C if model.C_ is None else model.C_
-    set_target(model, target_from_json(document["target"]))
+    set_target(model, target)
     model.history_ = [Iteration(**iteration) for iteration in document["history"]]
     model.groups_ = model.affiliations_ = model.profile_ = None
     if "affiliations.support" in arrays:
@@ -294,3 +309,28 @@ def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray])
         texts = unpack_text(arrays["names_in.offsets"], arrays["names_in.text"])
         model.feature_names_in_ = np.array(texts, dtype=object)
     return model
+
+
+def _check_shapes(document: dict[str, Any], arrays: dict[str, np.ndarray], n_outputs: int) -> None:
+    """Raise ValueError unless the arrays of a model fit each other and its number of features."""
+    n_features, k = document["n_features_in_"], arrays["support_features_"].size
+    tables = ("lower_bounds_", "affiliations.support", "profile.class_counts", "names.features")
+    n_cuts, n_pairs, n_classes, n_names = (arrays[name].size if name in arrays else 0 for name in tables)
+    mapped = min(k, MAX_MAPPED)
+    wanted: dict[str, tuple[str, tuple[int, ...]]] = {
+        "support_features_": ("i", (k,)), "weights_": ("f", (k,)), "coef_": ("f", (n_outputs, k)),
+        "intercept_": ("f", (n_outputs,)), "lower_bounds_": ("f", (n_cuts,)), "upper_bounds_": ("f", (n_cuts,)),
+        "affiliations.support": ("i", (n_pairs,)), "affiliations.feature": ("i", (n_pairs,)),
+        "affiliations.correlation": ("f", (n_pairs,)), "affiliations.owner": ("b", (n_pairs,)),
+        "profile.class_counts": ("i", (n_classes,)), "profile.frequency": ("i", (n_classes, k)),
+        "profile.class_means": ("f", (n_classes, k)), "profile.correlations": ("f", (mapped, mapped)),
+        "names.features": ("i", (n_names,)), "names.offsets": ("i", (n_names + 1,)), "names.text": ("u", (-1,)),
+        "names_in.offsets": ("i", (n_features + 1,)), "names_in.text": ("u", (-1,)),
+    }  # fmt: skip
+    for name, array in arrays.items():
+        kind, shape = wanted[name]
+        if array.dtype.kind != kind or array.ndim != len(shape) or (-1 not in shape and array.shape != shape):
+            raise ValueError(f"the array {name!r} is {array.dtype} of shape {array.shape}")
+        numbers = name in ("support_features_", "affiliations.support", "affiliations.feature", "names.features")
+        if numbers and array.size and not (array.min() >= 0 and array.max() < n_features):
+            raise ValueError(f"{name!r} has features that are not among {n_features}")

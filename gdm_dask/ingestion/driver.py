@@ -34,7 +34,7 @@ from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source
 from gdm_dask.ingestion.staging import Staging
 from gdm_dask.store import layout
-from gdm_dask.store.arrays import write_array
+from gdm_dask.store.arrays import write_array, write_group, write_text
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder
 from gdm_dask.store.memory import MemoryStore
@@ -208,12 +208,12 @@ def _publish(
     if sum(entry.nnz for entry in entries) != parts.nnz or entries[-1].stop != parts.n_features:
         raise GdmError("the blocks do not hold all nonzeros that were read. Please report this bug of gdm_dask.")
     folder, codec = staging.store, options.codec
-    layout.write_group(folder, "blocks")
+    write_group(folder, "blocks")
     arrays = {}
     if parts.packed_targets is not None:
         arrays["targets"] = write_array(folder, "targets", parts.packed_targets, codec)
     if facts.sample_ids is not None:
-        ids = layout.write_text(folder, "sample_ids", facts.sample_ids, codec)
+        ids = write_text(folder, "sample_ids", facts.sample_ids, codec)
         arrays |= {f"sample_ids/{key}": entry for key, entry in ids.items()}
     if facts.vocabulary is not None:
         arrays["vocabulary"] = write_array(folder, "vocabulary", facts.vocabulary.packed(), codec)

@@ -134,7 +134,7 @@ def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, targe
         raise BadInput(f"{where}: there are no samples")
     if n_features == 0:
         raise BadInput(f"{where}: there are no features")
-    if n_samples > MAX_COUNT:
+    if n_samples > MAX_COUNT:  # of text, whose samples nobody counted before
         raise BadInput(f"{where}: a store can hold at most {MAX_COUNT} samples, got {n_samples}")
     first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])[:-1].tolist()
     target, packed = _targets(runs, first_samples, n_samples, facts, options.task, target)

@@ -117,6 +117,11 @@ class SourceFacts:
     scratch_factor: int = 1
     least_run_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        for name, size in (("samples", self.n_samples), ("features", self.n_features)):
+            if size is not None and not 0 <= size <= MAX_COUNT:
+                raise BadInput(f"{self.where}: a store can hold at most {MAX_COUNT} {name}, got {size}")
+
     @property
     def where(self) -> str:
         """Name of the source for messages."""

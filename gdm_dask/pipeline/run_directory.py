@@ -15,7 +15,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from crc32c import crc32c
 
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.model import plain
-from gdm_dask.store.folder import write_whole
+from gdm_dask.store.folder import local_folder, write_whole
 from gdm_dask.system.locks import FileLock
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class RunDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:
-        self.path = Path(path)
+        self.path = local_folder(path, "the run directory")
         self.checkpoint = self.path / "checkpoint.npz"
         self.model = self.path / "model.json"
         self._description = self.path / "run.json"

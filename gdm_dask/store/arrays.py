@@ -6,21 +6,25 @@ Beside the chunks lies the ordinary ``zarr.json``, so that any other Zarr reader
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import numpy as np
 
 from gdm_dask.errors import DamagedStore
-from gdm_dask.features.whole_numbers import from_whole, to_whole
-from gdm_dask.store.chunks import codec_metadata, decode, encode
+from gdm_dask.features.whole_numbers import MOST_DECIMALS, from_whole, to_whole
+from gdm_dask.store.chunks import CODECS, codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
 from gdm_dask.system.scratch import Buffers, work_space
 
 #: Decoded bytes of one chunk: large enough that a chunk's overhead is noise, small enough to fetch one row.
 CHUNK_BYTES = 4 << 20
 
+#: Features and samples are numbered in 32 bits, and so are the nonzeros of a block.
+MAX_LENGTH = 2**32
 REMEDY = "Restore the store from a copy, or ingest the source again with --overwrite."
 
 
@@ -53,6 +57,24 @@ class ArrayEntry:
     def type_of(self, as_stored: bool) -> np.dtype:
         """Type of the values in memory, as they are stored or as numbers."""
         return np.dtype(self.dtype if as_stored or self.places is None else np.float64)
+
+    def fits(self, types: str, *shape: int) -> bool:
+        """Whether the array has one of these types and this shape (-1: any length), and as many chunks as it needs.
+
+        An entry is read from a file that anybody may have written; arrays are allocated by it.
+        """
+        sizes = [*self.shape, self.chunk]
+        if not all(type(size) is int and 0 <= size < MAX_LENGTH for size in sizes) or len(self.shape) != len(shape):
+            return False
+        if self.chunk < 1 or self.dtype not in types.split() or self.codec not in CODECS:
+            return False
+        row_bytes = math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+        n_chunks = -(-self.shape[0] // self.chunk) if row_bytes else 0
+        whole = self.places is None or (
+            type(self.places) is int and 0 <= self.places <= MOST_DECIMALS and self.dtype == "int32"
+        )
+        alike = all(wanted in (-1, size) for wanted, size in zip(shape, self.shape, strict=True))
+        return alike and whole and len(self.crc) == n_chunks and self.chunk * row_bytes < 2**31
 
     def nbytes_of(self, as_stored: bool) -> int:
         """Decoded size, as it is stored or as numbers."""
@@ -206,3 +228,40 @@ def read_ranges(folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray
         parts += [window[starts[k] - first : stops[k] - first] for k in range(position, end)]
         position = end
     return np.concatenate(parts) if parts else np.zeros((0, *entry.shape[1:]), entry.type_of(as_stored=False))
+
+
+def write_group(folder: Folder, path: str) -> None:
+    """Write the ``zarr.json`` that makes a folder a Zarr group."""
+    document = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+    folder.write(f"{path}/zarr.json", json.dumps(document).encode())
+
+
+def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[str, ArrayEntry]:
+    """Write strings as a group of two arrays; returns their manifest entries, by name below `path`."""
+    write_group(folder, path)
+    return {key: write_array(folder, f"{path}/{key}", array, codec) for key, array in pack_text(texts).items()}
+
+
+def pack_text(texts: list[str]) -> dict[str, np.ndarray]:
+    """Strings as two arrays: ``text`` (UTF-8 bytes) and ``offsets`` (where each begins, and the end).
+
+    >>> pack_text(["ab", "", "c"])["offsets"].tolist()
+    [0, 2, 2, 3]
+    """
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(text) for text in encoded], dtype=np.int64)]).astype(np.int64)
+    return {"offsets": offsets, "text": np.frombuffer(b"".join(encoded), np.uint8)}
+
+
+def unpack_text(offsets: np.ndarray, text: np.ndarray, where: str = "the text") -> list[str]:
+    """Undo `pack_text`; raises `DamagedStore`, naming `where`, for text that is not UTF-8.
+
+    >>> unpack_text(**pack_text(["ab", "", "c"]))
+    ['ab', '', 'c']
+    """
+    data = text.tobytes()
+    bounds = offsets.tolist()
+    try:
+        return [data[a:b].decode("utf-8", "surrogatepass") for a, b in itertools.pairwise(bounds)]
+    except UnicodeDecodeError as error:
+        raise DamagedStore(f"{where}: a name is not UTF-8 ({error})") from error

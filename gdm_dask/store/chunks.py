@@ -9,6 +9,7 @@ which it reads as zeros, and the swapped one, whose own checksum is right.
 
 from __future__ import annotations
 
+import struct
 import threading
 from typing import Any
 
@@ -20,6 +21,8 @@ from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.system.scratch import work_space
 
 CRC_BYTES = 4
+#: Of the 16 bytes that begin what blosc compressed: the number of bytes decoded, and as they are.
+_BLOSC_HEADER = struct.Struct("<4xI4xI")
 
 #: name -> (blosc compressor, level); None stores the bytes as they are.
 CODECS: dict[str, tuple[str, int] | None] = {"none": None, "lz4": ("lz4", 5), "zstd": ("zstd", 3)}
@@ -119,8 +122,18 @@ def decode(data: bytes | memoryview | np.ndarray, crc: int, codec: str, out: np.
     body = memoryview(data)[:-CRC_BYTES]  # type: ignore[arg-type]
     if int.from_bytes(bytes(data[-CRC_BYTES:]), "little") != crc or crc32c(body) != crc:
         raise DamagedStore(f"its {len(data)} bytes do not have the checksum that was written")
-    # From here on the bytes are those that `encode` made, so their size and codec are right.
+    # The checksum is right, but whoever wrote it need not have been `encode`.
     if CODECS[codec] is None:
+        if len(body) != out.nbytes:
+            raise DamagedStore(f"it holds {len(body)} bytes, not {out.nbytes}")
         out.reshape(-1).view(np.uint8)[:] = np.frombuffer(body, np.uint8)
-    else:
+        return
+    if len(body) < _BLOSC_HEADER.size:
+        raise DamagedStore("it is too short")
+    decoded, encoded = _BLOSC_HEADER.unpack_from(body)
+    if (decoded, encoded) != (out.nbytes, len(body)):
+        raise DamagedStore(f"it holds {decoded} bytes in {encoded}, not {out.nbytes} in {len(body)}")
+    try:
         blosc.decompress(body, out)
+    except (RuntimeError, ValueError) as error:
+        raise DamagedStore(str(error)) from error

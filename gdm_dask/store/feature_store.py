@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.values import dtype_of
 from gdm_dask.store import layout
-from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array
+from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array, unpack_text
 from gdm_dask.store.folder import Folder
 from gdm_dask.store.targets import Target, target_from_json
 from gdm_dask.system.resources import default_memory_limit, format_bytes, n_cores
@@ -135,7 +136,7 @@ class FeatureStore:
         """Names of the samples, or None."""
         if "sample_ids/text" not in self.manifest.arrays:
             return None
-        return layout.unpack_text(self._root_array("sample_ids/offsets"), self._root_array("sample_ids/text"))
+        return unpack_text(self._root_array("sample_ids/offsets"), self._root_array("sample_ids/text"), self.url)
 
     @property
     def packed_vocabulary(self) -> np.ndarray | None:
@@ -152,7 +153,7 @@ class FeatureStore:
         """Names of all features, or None; `names_of` is cheaper for a few."""
         if not self.has_names:
             return None
-        return [name for number in range(self.n_blocks) for name in layout.unpack_text(*self._packed_names(number))]
+        return [name for number in range(self.n_blocks) for name in unpack_text(*self._packed_names(number), self.url)]
 
     def names_of(self, features: np.ndarray) -> list[str]:
         """Names of some features (their numbers as text where the store has no names)."""
@@ -165,7 +166,7 @@ class FeatureStore:
             for position in positions:
                 local = features[position] - self.block_starts[number]
                 start, stop = offsets[local], offsets[local + 1]
-                found[int(position)] = layout.unpack_text(np.array([0, stop - start]), text[start:stop])[0]
+                found[int(position)] = unpack_text(np.array([0, stop - start]), text[start:stop], self.url)[0]
         return [found[position] for position in range(len(features))]
 
     def _packed_names(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -208,11 +209,9 @@ class FeatureStore:
         return int(largest.sum(dtype=np.int64)) * itemsize
 
     def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
-        """Block `number` as arrays with its moments, checked.
-
-        With `buffers` its arrays lie in them, and last until the next block is read into them.
-        """
-        return layout.read_block(self._folder, number, self.manifest.blocks[number], self.shape[1], buffers)
+        """Block `number`, checked. With `buffers` its arrays lie in them until the next block is read into them."""
+        with self._reading():
+            return layout.read_block(self._folder, number, self.manifest.blocks[number], self.shape[1], buffers)
 
     def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
         """Some features as a block, in the order given; reads only the chunks that hold them.
@@ -230,7 +229,8 @@ class FeatureStore:
             local, inverse = np.unique(features[positions] - entry.start, return_inverse=True)
             block = held(number)
             if block is None:
-                rows = layout.read_block_rows(self._folder, number, entry, self.shape[1], local)
+                with self._reading():
+                    rows = layout.read_block_rows(self._folder, number, entry, self.shape[1], local)
             else:
                 rows = block.rows(local)
             parts.append(rows.rows(inverse))
@@ -280,7 +280,7 @@ class FeatureStore:
             check_metadata(self._folder, name, entry)
             self._root_array(name)
         if self.target is not None:
-            _ = self.packed_targets
+            self.outputs()
         with ThreadPoolExecutor(n_cores()) as pool:
             for size in pool.map(self._verify_block, range(self.n_blocks)):
                 if progress is not None:
@@ -288,26 +288,9 @@ class FeatureStore:
 
     def _verify_block(self, number: int) -> int:
         entry = self.manifest.blocks[number]
-        self._check_structure(number, layout.check_block(self._folder, number, entry, self.shape[1]))
+        with self._reading():
+            layout.check_block(self._folder, number, entry, self.shape[1])
         return entry.nbytes
-
-    def _check_structure(self, number: int, block: Block) -> None:
-        """What checksums cannot tell: that the arrays of a block fit each other."""
-        entry = self.manifest.blocks[number]
-        problem = None
-        if len(block.means) != block.n_rows or len(block.norms) != block.n_rows:
-            problem = "its moments do not have one entry per feature"
-        elif not (np.isfinite(block.means).all() and np.isfinite(block.norms).all()):
-            problem = "a moment is not finite"
-        elif block.counts().sum() != entry.nnz or len(block.counts()) != block.n_rows:
-            problem = "it does not hold as many nonzeros as were written"
-        elif block.indptr is not None and block.indices is not None:
-            if block.indptr[-1] != len(block.indices):
-                problem = "its pointers do not fit its indices"
-            elif len(block.indices) and block.indices.max() >= self.shape[1]:
-                problem = "a sample index is out of range"
-        if problem is not None:
-            raise DamagedStore(f"{self.url}: block {number}: {problem}. {REMEDY}")
 
     def _empty_rows(self) -> Block:
         none = np.zeros(0)
@@ -332,7 +315,24 @@ class FeatureStore:
         return self._array(name, self.manifest.arrays[name])
 
     def _array(self, path: str, entry: ArrayEntry) -> np.ndarray:
-        return read_array(self._folder, path, entry)
+        with self._reading():
+            return read_array(self._folder, path, entry)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell a store that was replaced from a damaged one."""
+        try:
+            yield
+        except DamagedStore as error:
+            if self._is_replaced():
+                raise DamagedStore(f"{self.url}: the store was replaced while it was in use. Start again.") from error
+            raise
+
+    def _is_replaced(self) -> bool:
+        try:
+            return layout.read_manifest(self._folder).fingerprint != self.manifest.fingerprint
+        except DamagedStore:
+            return False
 
 
 def check_features(features: np.ndarray, n_features: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,6 +132,13 @@ class Folder:
             raise
         except Exception as error:
             raise GdmError(f"{self.url}: cannot be reached: {error}") from error
+
+
+def local_folder(path: str | os.PathLike[str], what: str) -> Path:
+    """The path of a local folder; refuses a URL, of which a folder named after its scheme would be made."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(path)):
+        raise BadInput(f"{what} must be a local folder, got {os.fspath(path)}")
+    return Path(path)
 
 
 def write_whole(target: Path, data: bytes) -> None:

@@ -22,7 +22,6 @@ needs nothing but the block's folder and its manifest entry.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -33,7 +32,17 @@ import numpy as np
 from gdm_dask.errors import DamagedStore
 from gdm_dask.features.block import Block
 from gdm_dask.features.whole_numbers import fewest_decimals, shorten
-from gdm_dask.store.arrays import ArrayEntry, check_metadata, read_array, read_ranges, write_array
+from gdm_dask.store.arrays import (
+    MAX_LENGTH,
+    REMEDY,
+    ArrayEntry,
+    check_metadata,
+    read_array,
+    read_ranges,
+    write_array,
+    write_group,
+    write_text,
+)
 from gdm_dask.store.folder import PARTIAL, Folder
 from gdm_dask.system.scratch import Buffers
 
@@ -43,8 +52,8 @@ ROOT = "zarr.json"
 #: All that can lie in a store's folder.
 ROOT_NAMES = frozenset({ROOT, "labels", "targets", "sample_ids", "vocabulary", "blocks"})
 
-ROOT_ARRAYS = frozenset({"labels", "targets", "sample_ids/offsets", "sample_ids/text", "vocabulary"})
-BLOCK_ARRAYS = frozenset({"values", "means", "norms", "indptr", "indices", "counts", "names/offsets", "names/text"})
+_VALUES = "uint8 float32 float64 int32"
+_CODES = "uint8 uint16 uint32"
 
 #: Decoded bytes of a block: a quarter of a second of work or less, and a small part of any worker's memory.
 BLOCK_BYTES = 64 << 20
@@ -139,30 +148,84 @@ def read_manifest(folder: Folder) -> Manifest:
     digest = body.pop("sha256", None)
     if digest != hashlib.sha256(_canonical(body)).hexdigest():
         raise DamagedStore(f"{folder.url}: the manifest in {ROOT} is damaged. Ingest the source again.")
+    try:
+        return _manifest_of(body, version)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise DamagedStore(f"{folder.url}: the manifest in {ROOT} is malformed: {error}. {REMEDY}") from error
+
+
+def _manifest_of(body: dict[str, Any], version: int) -> Manifest:
+    """A manifest whose entries fit each other; raises ValueError and the like for any other."""
     del body["format"]
     if version == 1:
         body["target"] = {"kind": "classes", "classes": body.pop("classes")}
-    body["shape"] = tuple(body["shape"])
+    body["shape"] = n_features, n_samples = tuple(body["shape"])
+    if not all(type(size) is int and 0 < size < MAX_LENGTH for size in body["shape"]):
+        raise ValueError(f"its shape is {body['shape']}")
     body["blocks"] = [BlockEntry.from_json(entry) for entry in body["blocks"]]
     body["arrays"] = {name: ArrayEntry(**entry) for name, entry in body["arrays"].items()}
     manifest = Manifest(**body)
-    _check_names(folder, manifest)
+    if manifest.kind not in ("sparse", "dense") or manifest.value_type not in ("one", "uint8", "float32", "float64"):
+        raise ValueError(f"a {manifest.kind} store of {manifest.value_type} values is not known")
+    _check_arrays("the store", manifest.arrays, _root_arrays(manifest))
+    position = nnz = 0
+    for number, entry in enumerate(manifest.blocks):
+        if entry.start != position or not position < entry.stop <= n_features or not 0 <= entry.nnz < MAX_LENGTH:
+            raise ValueError(f"block {number} does not begin where the last one ends")
+        named = "names/text" in manifest.blocks[0].arrays
+        _check_arrays(f"block {number}", entry.arrays, _block_arrays(entry, manifest, n_samples, named))
+        position, nnz = entry.stop, nnz + entry.nnz
+    if (position, nnz) != (n_features, manifest.nnz):
+        raise ValueError("its blocks do not hold all features and nonzeros")
     return manifest
+
+
+def _root_arrays(manifest: Manifest) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Types and shapes that the arrays of the root must have."""
+    n_samples, there = manifest.shape[1], manifest.arrays
+    wanted: dict[str, tuple[str, tuple[int, ...]]] = {}
+    if manifest.format_version == 1:
+        wanted["labels"] = "int8", (n_samples,)
+    elif manifest.target is not None:
+        is_numbers = manifest.target["kind"] == "numbers"
+        wanted["targets"] = ("float64", (n_samples, -1)) if is_numbers else (_CODES, (n_samples,))
+    if "sample_ids/text" in there:
+        wanted |= {"sample_ids/offsets": ("int64", (n_samples + 1,)), "sample_ids/text": ("uint8", (-1,))}
+    if "vocabulary" in there:
+        wanted["vocabulary"] = "uint8", (-1,)
+    return wanted
+
+
+def _block_arrays(
+    entry: BlockEntry, manifest: Manifest, n_samples: int, named: bool
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Types and shapes that the arrays of a block must have."""
+    n_rows = entry.stop - entry.start
+    wanted: dict[str, tuple[str, tuple[int, ...]]] = {"means": ("float64", (n_rows,)), "norms": ("float64", (n_rows,))}
+    if manifest.kind == "dense":
+        wanted |= {"counts": ("uint32", (n_rows,)), "values": (_VALUES, (n_rows, n_samples))}
+    else:
+        wanted |= {"indptr": ("uint32", (n_rows + 1,)), "indices": ("uint32", (entry.nnz,))}
+        if manifest.value_type != "one":
+            wanted["values"] = _VALUES, (entry.nnz,)
+    if named:
+        wanted |= {"names/offsets": ("int64", (n_rows + 1,)), "names/text": ("uint8", (-1,))}
+    return wanted
+
+
+def _check_arrays(where: str, arrays: dict[str, ArrayEntry], wanted: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+    """Raise ValueError unless there are these arrays, and no others: names become paths, and sizes memory."""
+    if arrays.keys() != wanted.keys():
+        raise ValueError(f"{where} has the arrays {sorted(arrays)}, not {sorted(wanted)}")
+    for name, (types, shape) in wanted.items():
+        if not arrays[name].fits(types, *shape):
+            raise ValueError(f"array {name!r} of {where} has a wrong type, shape or number of chunks")
 
 
 def _why_not(folder: Folder, error: OSError) -> str:
     if folder.is_local and os.path.exists(f"{folder.path}{PARTIAL}"):
         return " yet: its ingest has not ended. Wait for it; if it was stopped, give the same command again."
     return f" ({type(error).__name__}). Make one with 'gdm ingest'."
-
-
-def _check_names(folder: Folder, manifest: Manifest) -> None:
-    """Names of arrays become paths: only those that are written here may be read."""
-    unknown = set(manifest.arrays) - ROOT_ARRAYS
-    for entry in manifest.blocks:
-        unknown |= set(entry.arrays) - BLOCK_ARRAYS
-    if unknown:
-        raise DamagedStore(f"{folder.url}: the manifest names unknown arrays: {sorted(unknown)}. Ingest again.")
 
 
 def block_path(number: int) -> str:
@@ -172,18 +235,6 @@ def block_path(number: int) -> str:
     'blocks/00012'
     """
     return f"blocks/{number:05d}"
-
-
-def write_group(folder: Folder, path: str) -> None:
-    """Write the ``zarr.json`` that makes a folder a Zarr group."""
-    document = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-    folder.write(f"{path}/{ROOT}", json.dumps(document).encode())
-
-
-def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[str, ArrayEntry]:
-    """Write strings as a group of two arrays; returns their manifest entries, by name below `path`."""
-    write_group(folder, path)
-    return {key: write_array(folder, f"{path}/{key}", array, codec) for key, array in pack_text(texts).items()}
 
 
 def write_block(folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None) -> BlockEntry:
@@ -230,6 +281,8 @@ def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, b
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }
+    if sparse:
+        _check_rows(folder, number, found["indptr"], found["indices"], n_samples)
     decimals = entry.arrays["values"].places if sparse and "values" in found else None
     return Block(
         entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
@@ -237,36 +290,44 @@ def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, b
     )  # fmt: skip
 
 
-def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> Block:
-    """Read all that belongs to a block, names and metadata too; raises `DamagedStore` at the first fault."""
+def _check_pointers(folder: Folder, number: int, indptr: np.ndarray, nnz: int) -> None:
+    """Refuse pointers that lead beyond the nonzeros: a checksum only shows that they were written so."""
+    if indptr[0] != 0 or indptr[-1] != nnz or (indptr[1:] < indptr[:-1]).any():
+        raise DamagedStore(f"{folder.url}: block {number}: its pointers do not fit its indices. {REMEDY}")
+
+
+def _check_rows(folder: Folder, number: int, indptr: np.ndarray, indices: np.ndarray, n_samples: int) -> None:
+    """Refuse rows that kernels, which do not look at bounds, would leave the arrays with."""
+    _check_pointers(folder, number, indptr, len(indices))
+    if len(indices) and indices.max() >= n_samples:
+        raise DamagedStore(f"{folder.url}: block {number}: a sample index is out of range. {REMEDY}")
+
+
+def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> None:
+    """Read all that belongs to a block, names and metadata too; raises `DamagedStore` at the first fault.
+
+    Also looks for faults that neither checksums nor the checks of each read find.
+    """
     for name, array in entry.arrays.items():
         path = f"{block_path(number)}/{name}"
         check_metadata(folder, path, array)
         if name.startswith("names/"):
             read_array(folder, path, array)
-    return read_block(folder, number, entry, n_samples)
-
-
-def pack_text(texts: list[str]) -> dict[str, np.ndarray]:
-    """Strings as two arrays: ``text`` (UTF-8 bytes) and ``offsets`` (where each begins, and the end).
-
-    >>> pack_text(["ab", "", "c"])["offsets"].tolist()
-    [0, 2, 2, 3]
-    """
-    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    offsets = np.concatenate([[0], np.cumsum([len(text) for text in encoded], dtype=np.int64)]).astype(np.int64)
-    return {"offsets": offsets, "text": np.frombuffer(b"".join(encoded), np.uint8)}
-
-
-def unpack_text(offsets: np.ndarray, text: np.ndarray) -> list[str]:
-    """Undo `pack_text`.
-
-    >>> unpack_text(**pack_text(["ab", "", "c"]))
-    ['ab', '', 'c']
-    """
-    data = text.tobytes()
-    bounds = offsets.tolist()
-    return [data[a:b].decode("utf-8", "surrogatepass") for a, b in itertools.pairwise(bounds)]
+    block = read_block(folder, number, entry, n_samples)
+    problem = None
+    if not (np.isfinite(block.means).all() and np.isfinite(block.norms).all()):
+        problem = "a moment is not finite"
+    elif block.counts().sum() != entry.nnz:
+        problem = "it does not hold as many nonzeros as were written"
+    elif block.values is not None and not np.isfinite(block.values).all():
+        problem = "a value is not finite"
+    elif block.indptr is not None and block.indices is not None:
+        falls = block.indices[1:] <= block.indices[:-1]
+        inner = block.indptr[(block.indptr > 0) & (block.indptr < len(block.indices))]
+        falls[inner.astype(np.int64) - 1] = False  # a next row begins anywhere
+        problem = "the sample indices of a row do not increase" if falls.any() else None
+    if problem is not None:
+        raise DamagedStore(f"{folder.url}: block {number}: {problem}. {REMEDY}")
 
 
 def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: int, local: np.ndarray) -> Block:
@@ -286,9 +347,12 @@ def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: i
         counts = whole("counts")[local]
         return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms, nonzeros=counts)
     pointers = whole("indptr").astype(np.int64)
+    _check_pointers(folder, number, pointers, entry.nnz)
     starts, stops = pointers[local], pointers[local + 1]
     indptr = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.uint32)
     filled = stops > starts
     starts, stops = starts[filled], stops[filled]
     indices = ranges("indices", starts, stops)
+    assert indices is not None
+    _check_rows(folder, number, indptr, indices, n_samples)
     return Block(0, len(local), n_samples, ranges("values", starts, stops), means, norms, indptr, indices)

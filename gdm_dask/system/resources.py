@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import IO
 
+import numpy as np
 import psutil
 
 from gdm_dask.errors import BadInput
@@ -62,6 +67,32 @@ def _memory_groups(root: Path) -> Iterator[tuple[Path, str]]:
 def default_memory_limit() -> int:
     """A quarter of the machine's memory."""
     return machine_memory() // 4
+
+
+def check_archive(file: IO[bytes], most: int) -> None:
+    """Refuse an archive of arrays (``.npz``) that cannot be loaded within `most` bytes, by the sizes that it declares.
+
+    Raises
+    ------
+    ValueError
+        Where it is too large, or its members are not arrays of the sizes that they declare.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            total = sum(member.file_size for member in members)
+            if total > most:
+                raise ValueError(f"its arrays take {format_bytes(total)}, more than {format_bytes(most)}")
+            for member in members:
+                with archive.open(member) as array:
+                    version = np.lib.format.read_magic(array)
+                    one = version == (1, 0)
+                    header = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
+                    shape, _, dtype = header(array)
+                    if math.prod(shape) * dtype.itemsize != member.file_size - array.tell() or dtype.hasobject:
+                        raise ValueError(f"{member.filename} is not an array of shape {shape}")
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, KeyError) as error:
+        raise ValueError(f"it is not a whole .npz file: {error}") from error
 
 
 def parse_bytes(size: int | str) -> int:

@@ -50,7 +50,7 @@ def _warm_up(data: Dataset) -> None:
     train = data.train
     few = train.load_rows(np.arange(0, train.shape[0], -(-train.shape[0] // 50))).to_scipy().T.tocsr()
     path = data.folder / "warm-up.zarr"
-    GroupDiscoveryMachine(2, max_cuts=2).fit(ingest(few, path, train.outputs()[0], overwrite=True))
+    GroupDiscoveryMachine(2, max_cuts=2).fit(ingest(few, path, train.y, overwrite=True))
 
 
 def peer(select: Callable[..., tuple[np.ndarray, float]], data: Dataset) -> dict[str, Any]:

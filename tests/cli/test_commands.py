@@ -69,7 +69,7 @@ def test_a_full_disk_is_not_bad_input(store) -> None:
 
 def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
     text = write_svmlight(tmp_path / "x.svm", some_matrix(), some_labels(60))
-    code, _, err = run_gdm("ingest", text, store / "labels" / "zarr.json" / "new.zarr")
+    code, _, err = run_gdm("ingest", text, store / "targets" / "zarr.json" / "new.zarr")
     assert (code, "zarr.json" in err) == (2, True)
 
 

@@ -260,7 +260,7 @@ def test_a_pickle_in_a_model_is_refused(expected, tmp_path: Path) -> None:
     document = json.loads((expected / "model.json").read_bytes())
     document["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
     (tmp_path / "model.json").write_text(json.dumps(document))
-    with pytest.raises((BadInput, ValueError), match=r"damaged|allow_pickle"):
+    with pytest.raises(BadInput, match=r"malformed: weights_\.npy is not an array"):
         GroupDiscoveryMachine.load(tmp_path)
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from gdm_dask.features.block import Block
 from gdm_dask.features.moments import sparse_moments
 from gdm_dask.store import FeatureStore, layout, open_store
-from gdm_dask.store.arrays import write_array
+from gdm_dask.store.arrays import write_array, write_group
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.targets import TwoClasses
 
 
 def random_block(start: int, n_rows: int, n_samples: int, per_row: int, seed: int) -> Block:
@@ -33,7 +34,7 @@ def large_store(
     """A store of `n_blocks` blocks, of which `n_distinct` differ."""
     folder = Folder(path)
     n_rows = block_bytes // (8 * per_row + 20)
-    layout.write_group(folder, "blocks")
+    write_group(folder, "blocks")
     entries = []
     for number in range(n_blocks):
         start = number * n_rows
@@ -44,19 +45,12 @@ def large_store(
         like = number % n_distinct
         link_tree(path / layout.block_path(like), path / layout.block_path(number))
         entries.append(replace(entries[like], start=start, stop=start + n_rows))
-    codes = (np.arange(n_samples) % 2 == 0).astype(np.uint8)
-    arrays = {"targets": write_array(folder, "targets", codes, "lz4")}
+    target = TwoClasses((-1, 1))
+    packed = target.pack(np.where(np.arange(n_samples) % 2 == 0, 1, -1))
+    arrays = {"targets": write_array(folder, "targets", packed, "lz4")}
     shape = (n_blocks * n_rows, n_samples)
     manifest = layout.Manifest(
-        "sparse",
-        shape,
-        shape[0] * per_row,
-        "float32",
-        "lz4",
-        {"kind": "classes", "classes": [-1, 1]},
-        entries,
-        arrays,
-        {"source": {}},
+        "sparse", shape, shape[0] * per_row, "float32", "lz4", target.to_json(), entries, arrays, {"source": {}}
     )
     layout.write_manifest(folder, manifest)
     return open_store(path)

@@ -160,7 +160,7 @@ def test_what_checksums_cannot_tell_is_found(tmp_path, whole):
     block = store.load_block(1)
     block.indices[0] = 60
     folder = store._folder
-    entry = layout.write_block(folder, 1, block, "lz4")
+    entry = layout.write_block(folder, 1, block, "lz4", store.names_of(np.arange(block.start, block.stop)))
     blocks = [entry if number == 1 else other for number, other in enumerate(store.manifest.blocks)]
     layout.write_manifest(folder, layout.Manifest(**{**vars(store.manifest), "blocks": blocks}))
     with pytest.raises(DamagedStore, match="block 1: a sample index is out of range"):

@@ -26,7 +26,7 @@ class NpyMatrix(DenseSource):
         info = file_info(path)
         try:
             matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
+        except (ValueError, EOFError, OSError, OverflowError) as error:
             raise BadInput(f"{path}: not a whole .npy matrix of numbers: {error}") from error
         offset, by_columns = matrix.offset, not matrix.flags.c_contiguous
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,9 +18,24 @@ from gdm_dask.ingestion.slab import Slab, loose_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
 from gdm_dask.ingestion.sources.lines import file_info
+from gdm_dask.system.resources import default_memory_limit, format_bytes
 
 _LABEL_KEYS = ("y", "labels", "label", "target")
-_ERRORS = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError)
+_ERRORS = (
+    zipfile.BadZipFile, zlib.error, ValueError, TypeError, EOFError, KeyError, OverflowError, RuntimeError,
+    NotImplementedError,
+)  # fmt: skip
+#: The name of a layout and the two numbers of a shape take less.
+_FEW_BYTES = 4096
+
+
+def _loaded(archive: Any, key: str, most: int) -> np.ndarray:
+    """An array of an archive that declares at most so many bytes: a small file can hold very large ones."""
+    size = archive.zip.getinfo(f"{key}.npy").file_size
+    if size > most:
+        raise ValueError(f"array {key!r} takes {format_bytes(size)}, more than {format_bytes(most)}")
+    array: np.ndarray = archive[key]
+    return array
 
 
 @dataclass(frozen=True)
@@ -43,9 +59,10 @@ class NpzMatrix(Source):
                     raise BadInput(
                         f"{path}: not a sparse matrix as scipy.sparse.save_npz writes it (it holds {sorted(names)})"
                     )
-                layout = np.asarray(archive["format"]).astype(str).item()
-                n_samples, n_features = (int(size) for size in archive["shape"])
-                labels = y if y is not None else next((archive[key] for key in _LABEL_KEYS if key in names), None)
+                layout = np.asarray(_loaded(archive, "format", _FEW_BYTES)).astype(str).item()
+                n_samples, n_features = (int(size) for size in _loaded(archive, "shape", _FEW_BYTES))
+                own = [key for key in _LABEL_KEYS if key in names]
+                labels = _loaded(archive, own[0], default_memory_limit()) if y is None and own else y
         except (*_ERRORS, OSError, AttributeError) as error:
             raise BadInput(f"{path}: not a whole .npz file: {error}") from error
         if layout not in ("csr", "csc", "coo"):
@@ -87,6 +104,11 @@ class NpzEntries:
                     yield from self._loose(members, step)
                 else:
                     with _Member(archive, "indptr") as pointers:
+                        n_major = self.shape[0 if self.layout == "csr" else 1]
+                        if pointers.length != n_major + 1:
+                            raise ValueError("indptr does not fit the shape")
+                        if 3 * 8 * n_major > default_memory_limit():
+                            raise ValueError(f"the pointers of {n_major} rows or columns do not fit into memory")
                         indptr = pointers.read(pointers.length)
                     yield from self._compressed(members, indptr, step)
         except BadInput:
@@ -106,7 +128,7 @@ class NpzEntries:
         by_rows = self.layout == "csr"
         n_major, n_minor = self.shape if by_rows else self.shape[::-1]
         indptr = indptr.astype(np.int64)
-        if len(indptr) != n_major + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        if indptr[0] != 0 or (np.diff(indptr) < 0).any():
             raise ValueError("indptr does not fit the shape")
         begin = 0
         while begin < n_major:
@@ -149,7 +171,7 @@ class _Member:
         shape, _, self._dtype = read_header(self._file)
         if self._dtype.hasobject or self._dtype.kind not in "biuf":
             raise BadInput(f"{archive.filename}: array {key!r} holds {self._dtype}, not real numbers")
-        self.length = int(np.prod(shape))
+        self.length = math.prod(shape)
 
     def read(self, count: int) -> np.ndarray:
         data = self._file.read(count * self._dtype.itemsize)

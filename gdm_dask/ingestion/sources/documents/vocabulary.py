@@ -19,7 +19,7 @@ from sklearn.utils import murmurhash3_32
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams, ngram_names, scale_rows
 from gdm_dask.store import open_store
-from gdm_dask.store.layout import pack_text, unpack_text
+from gdm_dask.store.arrays import pack_text, unpack_text
 
 
 @dataclass(frozen=True)
