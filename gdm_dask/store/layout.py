@@ -31,6 +31,7 @@ import numpy as np
 
 from gdm_dask.errors import DamagedStore
 from gdm_dask.features.block import Block
+from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.whole_numbers import fewest_decimals, shorten
 from gdm_dask.store.arrays import (
     MAX_LENGTH,
@@ -281,6 +282,7 @@ def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, b
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }
+    _check_moments(folder, number, found["means"], found["norms"])
     if sparse:
         _check_rows(folder, number, found["indptr"], found["indices"], n_samples)
     decimals = entry.arrays["values"].places if sparse and "values" in found else None
@@ -288,6 +290,31 @@ def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, b
         entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
         found.get("indptr"), found.get("indices"), found.get("counts"), decimals,
     )  # fmt: skip
+
+
+def _increase(block: Block) -> bool:
+    """Whether the sample indices of each row of a sparse block increase."""
+    assert block.indptr is not None
+    assert block.indices is not None
+    falls = block.indices[1:] <= block.indices[:-1]
+    inner = block.indptr[(block.indptr > 0) & (block.indptr < len(block.indices))]
+    falls[inner.astype(np.int64) - 1] = False  # a next row begins anywhere
+    return not falls.any()
+
+
+def _moments(block: Block) -> tuple[np.ndarray, np.ndarray]:
+    """Means and norms of the rows of a block, from its values."""
+    values = block.as_numbers().values
+    if block.indptr is not None:
+        return sparse_moments(block.indptr, values, block.n_samples)
+    assert values is not None
+    return dense_moments(values)
+
+
+def _check_moments(folder: Folder, number: int, means: np.ndarray, norms: np.ndarray) -> None:
+    """Refuse moments that would make scores of NaN."""
+    if not (np.isfinite(means).all() and np.isfinite(norms).all()):
+        raise DamagedStore(f"{folder.url}: block {number}: a moment is not finite. {REMEDY}")
 
 
 def _check_pointers(folder: Folder, number: int, indptr: np.ndarray, nnz: int) -> None:
@@ -315,17 +342,14 @@ def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) 
             read_array(folder, path, array)
     block = read_block(folder, number, entry, n_samples)
     problem = None
-    if not (np.isfinite(block.means).all() and np.isfinite(block.norms).all()):
-        problem = "a moment is not finite"
-    elif block.counts().sum() != entry.nnz:
+    if block.counts().sum() != entry.nnz:
         problem = "it does not hold as many nonzeros as were written"
     elif block.values is not None and not np.isfinite(block.values).all():
         problem = "a value is not finite"
-    elif block.indptr is not None and block.indices is not None:
-        falls = block.indices[1:] <= block.indices[:-1]
-        inner = block.indptr[(block.indptr > 0) & (block.indptr < len(block.indices))]
-        falls[inner.astype(np.int64) - 1] = False  # a next row begins anywhere
-        problem = "the sample indices of a row do not increase" if falls.any() else None
+    elif block.indices is not None and not _increase(block):
+        problem = "the sample indices of a row do not increase"
+    elif not np.allclose(_moments(block), [block.means, block.norms], rtol=1e-6, atol=1e-12):
+        problem = "its moments are not those of its values"
     if problem is not None:
         raise DamagedStore(f"{folder.url}: block {number}: {problem}. {REMEDY}")
 
@@ -343,6 +367,7 @@ def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: i
         return read_ranges(folder, f"{path}/{name}", entry.arrays[name], starts, stops)
 
     means, norms = whole("means")[local], whole("norms")[local]
+    _check_moments(folder, number, means, norms)
     if not entry.is_sparse:
         counts = whole("counts")[local]
         return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms, nonzeros=counts)

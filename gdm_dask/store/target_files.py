@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.system.resources import BAD_ARRAYS
 
 
 def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
     """Targets with one entry per sample; `y` is an array, or the path of a file."""
-    values = read_targets(os.fspath(y), n_samples) if isinstance(y, (str, os.PathLike)) else np.asarray(y)
+    if isinstance(y, (str, os.PathLike)):
+        where = os.fspath(y)
+        values = read_targets(where, n_samples)
+    else:
+        values = np.asarray(y)
     if values.ndim == 0:
         raise BadInput(f"{where}: labels must have shape (n_samples,), got {values.shape}")
     if len(values) != n_samples:
@@ -34,7 +39,7 @@ def read_targets(path: str, n_samples: int) -> np.ndarray:
             rows = [[word.strip() for word in row] for row in lines if any(row)]
     except OSError as error:
         raise BadInput(f"{path}: labels cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, csv.Error) as error:
+    except (ValueError, csv.Error, *BAD_ARRAYS) as error:
         raise BadInput(f"{path}: labels cannot be read: {error}") from error
     if len(rows) == n_samples + 1:
         del rows[0]

@@ -6,10 +6,11 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
+from tokenize import TokenError
 from typing import IO
 
 import numpy as np
@@ -17,6 +18,11 @@ import psutil
 
 from gdm_dask.errors import BadInput
 
+#: What reading a broken ``.npy`` or ``.npz`` file raises beside ValueError: their headers are Python's syntax.
+BAD_ARRAYS = (
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, TypeError, OverflowError, SyntaxError, TokenError,
+    RuntimeError, MemoryError,
+)  # fmt: skip
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -69,8 +75,15 @@ def default_memory_limit() -> int:
     return machine_memory() // 4
 
 
-def check_archive(file: IO[bytes], most: int) -> None:
+def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = None) -> None:
     """Refuse an archive of arrays (``.npz``) that cannot be loaded within `most` bytes, by the sizes that it declares.
+
+    Parameters
+    ----------
+    file : file
+    most : int
+    names : collection of str, optional
+        Arrays to look at; all by default.
 
     Raises
     ------
@@ -79,19 +92,18 @@ def check_archive(file: IO[bytes], most: int) -> None:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
+            members = [one for one in archive.infolist() if names is None or one.filename.removesuffix(".npy") in names]
             total = sum(member.file_size for member in members)
             if total > most:
                 raise ValueError(f"its arrays take {format_bytes(total)}, more than {format_bytes(most)}")
             for member in members:
                 with archive.open(member) as array:
-                    version = np.lib.format.read_magic(array)
-                    one = version == (1, 0)
+                    one = np.lib.format.read_magic(array) == (1, 0)
                     header = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
                     shape, _, dtype = header(array)
                     if math.prod(shape) * dtype.itemsize != member.file_size - array.tell() or dtype.hasobject:
                         raise ValueError(f"{member.filename} is not an array of shape {shape}")
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, KeyError) as error:
+    except BAD_ARRAYS as error:
         raise ValueError(f"it is not a whole .npz file: {error}") from error
 
 

@@ -73,6 +73,13 @@ def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
     assert (code, "zarr.json" in err) == (2, True)
 
 
+def test_a_url_is_no_run_directory(capsys, store, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = gdm(capsys, "fit", store, "--run", "s3://bucket/run", "-k", 2)
+    assert (code, "the run directory must be a local folder, got s3:/bucket/run" in err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_groups_that_were_not_searched_for_are_not_none(capsys, store, tmp_path: Path) -> None:
     options = ["--scheduler", "synchronous", "-k", "2"]
     found = gdm(capsys, "fit", store, "--run", tmp_path / "a", *options)[1]

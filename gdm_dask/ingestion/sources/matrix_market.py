@@ -136,6 +136,9 @@ class MarketEntries:
 
         if buffer and not buffer.endswith(b"\n"):
             buffer += b"\n"
+        if b"\0" in buffer:  # scipy's parser takes it for the end of the text, and runs beyond
+            number = buffer.count(b"\n", 0, buffer.index(b"\0"))
+            raise BadInput(f"{self.path}, line {lines_before() + number + 1}: there is a zero byte")
         count = buffer.count(b"\n")
         if _BLANK_LINE.search(buffer):
             count = sum(1 for line in buffer.splitlines() if line.strip())

@@ -12,6 +12,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
 from gdm_dask.ingestion.source import DenseSource, IngestOptions, only_file
 from gdm_dask.ingestion.sources.lines import file_info, read_into
+from gdm_dask.system.resources import BAD_ARRAYS
 
 
 class NpyMatrix(DenseSource):
@@ -26,7 +27,7 @@ class NpyMatrix(DenseSource):
         info = file_info(path)
         try:
             matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OSError, OverflowError) as error:
+        except (ValueError, *BAD_ARRAYS) as error:
             raise BadInput(f"{path}: not a whole .npy matrix of numbers: {error}") from error
         offset, by_columns = matrix.offset, not matrix.flags.c_contiguous
 

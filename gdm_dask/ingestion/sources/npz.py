@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,24 +17,10 @@ from gdm_dask.ingestion.slab import Slab, loose_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
 from gdm_dask.ingestion.sources.lines import file_info
-from gdm_dask.system.resources import default_memory_limit, format_bytes
+from gdm_dask.system.resources import BAD_ARRAYS, check_archive, default_memory_limit
 
 _LABEL_KEYS = ("y", "labels", "label", "target")
-_ERRORS = (
-    zipfile.BadZipFile, zlib.error, ValueError, TypeError, EOFError, KeyError, OverflowError, RuntimeError,
-    NotImplementedError,
-)  # fmt: skip
-#: The name of a layout and the two numbers of a shape take less.
-_FEW_BYTES = 4096
-
-
-def _loaded(archive: Any, key: str, most: int) -> np.ndarray:
-    """An array of an archive that declares at most so many bytes: a small file can hold very large ones."""
-    size = archive.zip.getinfo(f"{key}.npy").file_size
-    if size > most:
-        raise ValueError(f"array {key!r} takes {format_bytes(size)}, more than {format_bytes(most)}")
-    array: np.ndarray = archive[key]
-    return array
+_ERRORS = (ValueError, *BAD_ARRAYS)
 
 
 @dataclass(frozen=True)
@@ -59,11 +44,12 @@ class NpzMatrix(Source):
                     raise BadInput(
                         f"{path}: not a sparse matrix as scipy.sparse.save_npz writes it (it holds {sorted(names)})"
                     )
-                layout = np.asarray(_loaded(archive, "format", _FEW_BYTES)).astype(str).item()
-                n_samples, n_features = (int(size) for size in _loaded(archive, "shape", _FEW_BYTES))
-                own = [key for key in _LABEL_KEYS if key in names]
-                labels = _loaded(archive, own[0], default_memory_limit()) if y is None and own else y
-        except (*_ERRORS, OSError, AttributeError) as error:
+                own = [key for key in _LABEL_KEYS if key in names and y is None][:1]
+                check_archive(file, default_memory_limit(), {"format", "shape", *own})
+                layout = np.asarray(archive["format"]).astype(str).item()
+                n_samples, n_features = (int(size) for size in archive["shape"])
+                labels = archive[own[0]] if own else y
+        except (*_ERRORS, AttributeError) as error:
             raise BadInput(f"{path}: not a whole .npz file: {error}") from error
         if layout not in ("csr", "csc", "coo"):
             raise BadInput(f"{path}: a matrix in {layout} format cannot be read: save it as csr")

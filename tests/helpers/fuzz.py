@@ -1,0 +1,52 @@
+"""What fuzz tests share. ``GDM_FUZZ=5000`` gives each of them so many examples; the suite has a few."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+FUZZ = settings(
+    max_examples=int(os.environ.get("GDM_FUZZ", "30")),
+    deadline=None,
+    derandomize="GDM_FUZZ" not in os.environ,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+SCALAR = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5)
+JSON = SCALAR | st.lists(SCALAR, max_size=3) | st.dictionaries(st.text(max_size=5), SCALAR, max_size=3)
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where all values of a JSON document are."""
+    if isinstance(document, dict):
+        items = list(document.items())
+    else:
+        items = list(enumerate(document)) if isinstance(document, list) else []
+    return [path, *(place for key, value in items for place in places(value, (*path, key)))]
+
+
+def change_somewhere(data: st.DataObject, document: Any) -> None:
+    """Put something else into one to three places of a JSON document."""
+    found = places(document)[1:]
+    for _ in range(data.draw(st.integers(1, 3))):
+        *path, last = data.draw(st.sampled_from(found))
+        inner = document
+        try:
+            for key in path:
+                inner = inner[key]
+            inner[last] = data.draw(JSON | st.just(inner[last]))
+        except (KeyError, IndexError, TypeError):
+            continue  # an earlier change took the place away
+
+
+def changed_bytes(data: st.DataObject, content: bytes) -> bytes:
+    """The content with some bytes replaced, left out, put in, or cut off."""
+    body = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(body)))
+        stop = min(len(body), start + data.draw(st.sampled_from([0, 1, 1, 4, 40])))
+        body[start:stop] = data.draw(st.binary(max_size=8))
+    return bytes(body[: data.draw(st.sampled_from([len(body), len(body), len(body), len(body) // 2]))])
