@@ -25,6 +25,7 @@ _MAX_DIGITS = U(19)  # any 19 digits fit into 64 bits
 UNSETTLED = U(0x7FF8 << 48)  # a quiet NaN; its low 51 bits hold the token's place in the text
 PLACE = U(2**51 - 1)
 GIVEN_UP = U(2**64 - 1)
+INDEX_LIMIT = U(2**32 - 1)
 
 
 def _power_of_ten(q: int) -> tuple[int, int]:
@@ -109,6 +110,23 @@ def first_digits(text, p):
         elif text[p] != _DOT:
             return mantissa, left
         p += _1
+
+
+@inner
+def index_at(text, start):
+    """Whole number at `start`, INDEX_LIMIT where it is larger, and the place behind it."""
+    if start + WORD <= U(text.size):
+        n_digits, index = leading_digits(word_at(text, start))
+        if n_digits < WORD:
+            return index, start + n_digits
+    p, index = start, _0
+    while U(text[p]) - _48 < _10:
+        index = index * _10 + U(text[p]) - _48
+        p += _1
+    if p - start > _10:  # it may have overflowed, or begin with zeros
+        index, left = first_digits(text, start)
+        index = INDEX_LIMIT if left > 0 else index
+    return index, p
 
 
 @inner

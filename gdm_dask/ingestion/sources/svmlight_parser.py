@@ -17,13 +17,20 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.sources.decimal_text import GIVEN_UP, LONGEST_SHORT, PLACE, first_digits, number, short_number
+from gdm_dask.ingestion.sources.decimal_text import (
+    GIVEN_UP,
+    INDEX_LIMIT,
+    LONGEST_SHORT,
+    PLACE,
+    index_at,
+    number,
+    short_number,
+)
 from gdm_dask.system.jit import inlined, inner, kernel
 from gdm_dask.system.words import WORD, U, leading_digits, leading_token, word_at
 
 _0, _1, _10, _48 = U(0), U(1), U(10), U(48)
 _NEWLINE, _SPACE, _HASH, _COLON, _Q, _I, _D = (np.uint8(ord(c)) for c in "\n #:qid")
-_INDEX_LIMIT = U(2**32 - 1)
 _LONGEST_USUAL = _1 + WORD + LONGEST_SHORT  # bytes that a usual entry may look at
 
 _BLANK, _DONE, _BAD_LABEL, _BAD_QID, _BAD_INDEX, _NOT_INCREASING, _TOO_LARGE, _UNSEEN, _BAD_VALUE, _GENERAL = range(10)
@@ -67,23 +74,6 @@ def _skip_blanks(text, p):
 def _inside(c):
     """Whether a token goes on with byte c."""
     return (c > np.uint8(32) and c != _HASH) or c < np.uint8(9) or np.uint8(13) < c < np.uint8(32)
-
-
-@inner
-def _index(text, start):
-    """Whole number at `start`, _INDEX_LIMIT where it is larger, and the place behind it."""
-    if start + WORD <= U(text.size):
-        n_digits, index = leading_digits(word_at(text, start))
-        if n_digits < WORD:
-            return index, start + n_digits
-    p, index = start, _0
-    while U(text[p]) - _48 < _10:
-        index = index * _10 + U(text[p]) - _48
-        p += _1
-    if p - start > _10:  # it may have overflowed, or begin with zeros
-        index, left = first_digits(text, start)
-        index = _INDEX_LIMIT if left > 0 else index
-    return index, p
 
 
 @inlined
@@ -144,18 +134,18 @@ def _line(text, p, origin, base, n_features, drop, k, features, values, general)
             return _GENERAL, start, k, label, dropped, later, least
         if p == start + U(4) or _inside(text[p]):
             return _BAD_QID, start, k, label, dropped, later, least
-    beyond = min(n_features + base, _INDEX_LIMIT)
+    beyond = min(n_features + base, INDEX_LIMIT)
     while True:
         p, k, least = _usual_entries(text, p, base, beyond, k, least, features, values)
         p = start = _skip_blanks(text, p)
         if text[p] == _NEWLINE or text[p] == _HASH:
             return _DONE, p, k, label, dropped, later, least
-        index, p = _index(text, p)
+        index, p = index_at(text, p)
         if text[p] != _COLON or p == start:
             return _BAD_INDEX, start, k, label, dropped, later, least
         if index < least:
             return _NOT_INCREASING, start, k, label, dropped, later, least
-        if index >= _INDEX_LIMIT:
+        if index >= INDEX_LIMIT:
             return _TOO_LARGE, start, k, label, dropped, later, least
         if index - base >= n_features and not drop:
             return _UNSEEN, start, k, label, dropped, later, least
@@ -209,15 +199,6 @@ def _lines(text, origin, base, n_features, drop, skip, labels, indptr, features,
 
 
 @kernel
-def _count_newlines(text):
-    """How many lines end in the text."""
-    newlines = 0
-    for byte in text:
-        newlines += byte == _NEWLINE
-    return newlines
-
-
-@kernel
 def _line_start(text, place):
     """Place of the first byte of the line that `place` is in."""
     while place > 0 and text[place - 1] != _NEWLINE:
@@ -247,9 +228,7 @@ _TOKEN, _SOME_OF_LINE = re.compile(rb"[^\s#]*"), re.compile(rb"[^\n]{0,256}")
 
 def _match(pattern: re.Pattern[bytes], text: np.ndarray, place: int) -> bytes:
     """Read what the pattern matches at `place`, without a copy of the text."""
-    found = pattern.match(text.data, place)
-    assert found is not None  # both patterns match an empty text too
-    return found.group()
+    return pattern.match(text.data, place).group()  # type: ignore[union-attr]  # both match an empty text, too
 
 
 def _show(raw: bytes, limit: int = 40) -> str:
@@ -274,7 +253,7 @@ def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> 
     if code == _BAD_VALUE:
         return f"value {_show(value)} of index {_show(index)} is {f'not a {kind}' if value else 'missing'}"
     if code == _TOO_LARGE:
-        return f"index {_show(index)} is too large: the largest possible is {int(_INDEX_LIMIT) - 1}"
+        return f"index {_show(index)} is too large: the largest possible is {int(INDEX_LIMIT) - 1}"
     if code == _BAD_INDEX:
         if not colon:
             return f"{_show(token)} has no colon: expected index:value"
@@ -297,7 +276,9 @@ def _refuse(text: np.ndarray, place: int, reason: str) -> NoReturn:
     raw = _match(_SOME_OF_LINE, text, begin).rstrip(b"\r")
     if re.search(rb"[\x00-\x08\x0e-\x1f]", raw):
         reason += "; the line holds binary data: is this svmlight text, and unpacked?"
-    raise MalformedLine(_count_newlines(text[:start]), reason, ("" if begin == start else "...") + _show(raw, 60))
+    raise MalformedLine(
+        int(np.count_nonzero(text[:start] == _NEWLINE)), reason, ("" if begin == start else "...") + _show(raw, 60)
+    )
 
 
 def _settle(text: np.ndarray, lines: ParsedLines, n_features: int, skip: bool) -> tuple[Any, int]:
