@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,24 @@ class Block(AlignedArrays):
         indices = _joined(self.indices, parts)
         values = None if self.values is None else _numbers(_joined(self.values, parts), self.decimals)
         return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices, weights=self.weights)
+
+    def parts(self, n_rows: int) -> Iterator[Block]:
+        """The block in parts of so many consecutive rows, which share its memory."""
+        if n_rows >= self.n_rows:
+            yield self
+            return
+        for first in range(0, self.n_rows, n_rows):
+            span = slice(first, min(first + n_rows, self.n_rows))
+            yield replace(
+                self,
+                start=self.start + span.start,
+                stop=self.start + span.stop,
+                means=self.means[span],
+                norms=self.norms[span],
+                values=self.values[span] if self.indptr is None and self.values is not None else self.values,
+                indptr=None if self.indptr is None else self.indptr[span.start : span.stop + 1],
+                nonzeros=None if self.nonzeros is None else self.nonzeros[span],
+            )
 
     def digest(self, row: int) -> bytes:
         """Identifies the content of a row."""

@@ -9,18 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from gdm_dask.features.block import AlignedArrays, Block, stack
 from gdm_dask.features.groups import Supports, find_pairs
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
-from gdm_dask.features.scores import scores
+from gdm_dask.features.scores import interleaved, scores
 from gdm_dask.system.scratch import work_space
 
 #: Features of a working set, and values of their rows: a set of long rows has fewer features.
 WORKING_FEATURES = 2048
 WORKING_VALUES = 50_000_000
+#: Scores that are taken at a time, where there are several vectors.
+SCORES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -223,24 +226,47 @@ class ScorePass:
     def see(self, part: Ranked, block: Block) -> None:
         """Rank the features of a block among those so far: below the k-th best so far they need no look."""
         for number, fold in enumerate(self.folds):
-            view = fold.of(block)
-            for position, question in enumerate(self.questions):
-                if question.fold == number:
-                    part.rankings[position] = self._rank(question, part.rankings[position], view)
+            asked = [place for place, question in enumerate(self.questions) if question.fold == number]
+            if asked:
+                self._rank(part.rankings, asked, fold.of(block), *self._vectors[number])
         self._keep_rows(part, block)
 
-    def _rank(self, question: Question, so_far: Ranking, block: Block) -> Ranking:
-        floor = float(abs(so_far.scores[-1])) if len(so_far.scores) == question.k else 0.0
-        best = top_of_block(block, self._sizes(question, block), question.k, floor)
-        return merge([so_far, best], question.k)
+    @cached_property
+    def _vectors(self) -> dict[int, tuple[np.ndarray, list[np.ndarray]]]:
+        """The duals of each fold's questions, one below the other, and interleaved."""
+        found = {}
+        for number in {question.fold for question in self.questions}:
+            duals = [question.duals for question in self.questions if question.fold == number]
+            vectors = duals[0] if len(duals) == 1 else np.concatenate(duals)
+            found[number] = vectors, interleaved(vectors)
+        return found
 
-    def _sizes(self, question: Question, block: Block) -> np.ndarray:
+    def _rank(
+        self,
+        rankings: list[Ranking],
+        asked: Sequence[int],
+        block: Block,
+        vectors: np.ndarray,
+        columns: Sequence[np.ndarray],
+    ) -> None:
+        """Rank the features of a block for some questions, given by their places."""
+        for rows in block.parts(block.n_rows if len(vectors) == 1 else max(1, SCORES_AT_ONCE // len(vectors))):
+            shape = len(vectors), rows.n_rows
+            room = work_space("scores", shape[0] * shape[1], np.float64).reshape(shape)
+            found, done = scores(rows, vectors, room, columns), 0
+            for place in asked:
+                question, so_far = self.questions[place], rankings[place]
+                own = found[done : done + len(question.duals)]
+                done += len(own)
+                floor = float(abs(so_far.scores[-1])) if len(so_far.scores) == question.k else 0.0
+                best = top_of_block(rows, self._sizes(question, rows, own), question.k, floor)
+                rankings[place] = merge([so_far, best], question.k)
+
+    def _sizes(self, question: Question, block: Block, sizes: np.ndarray) -> np.ndarray:
         """Scores of a block's free features, NaN for the others; with several outputs, their norm.
 
         A score of 0 counts: rounding decides whether it is, and it may be the best one at the duals of the next cut.
         """
-        shape = len(question.duals), block.n_rows
-        sizes = scores(block, question.duals, work_space("scores", shape[0] * shape[1], np.float64).reshape(shape))
         row: np.ndarray = sizes[0] if len(sizes) == 1 else np.sqrt(np.add.reduce(sizes * sizes))
         first, last = np.searchsorted(question.known, [block.start, block.stop])
         row[block.norms == 0.0] = np.nan

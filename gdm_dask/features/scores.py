@@ -8,6 +8,8 @@ threads, one piece each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gdm_dask.features.block import Block, aligned
@@ -17,11 +19,25 @@ from gdm_dask.system.jit import kernel
 #: Lanes of a dense sum: independent partial sums, so many that the compiler turns them into vector instructions.
 LANES = 64
 
+#: From so many vectors on, sparse rows are multiplied with all of them at once, up to so many: each gather from the
+#: interleaved vectors serves all of them, and the sums of a row stay in the first cache.
+INTERLEAVED_FROM, MOST_INTERLEAVED = 3, 20
+
 #: Products that are added up at a time: few enough to stay in the second cache.
 PART = 1 << 15
 
 
-def scores(block: Block, vectors: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def interleaved(vectors: np.ndarray) -> list[np.ndarray]:
+    """Vectors (p, n) side by side, as arrays of shape (n, some); none where there are too few to gain by it."""
+    if len(vectors) < INTERLEAVED_FROM:
+        return []
+    firsts = range(0, len(vectors), MOST_INTERLEAVED)
+    return [np.ascontiguousarray(vectors[first : first + MOST_INTERLEAVED].T) for first in firsts]
+
+
+def scores(
+    block: Block, vectors: np.ndarray, out: np.ndarray | None = None, columns: Sequence[np.ndarray] | None = None
+) -> np.ndarray:
     """Scores of a block's implicitly normalised features.
 
     Parameters
@@ -31,11 +47,14 @@ def scores(block: Block, vectors: np.ndarray, out: np.ndarray | None = None) -> 
         One vector ``a = alpha * y`` for each problem that shares the pass.
     out : ndarray of shape (p, rows), optional
         Where to put them.
+    columns : list of ndarray, optional
+        ``interleaved(vectors)``, where it was made already.
 
     Returns
     -------
     ndarray of shape (p, rows)
-        ``(f_j . a - mean_j sum(a)) / norm_j``; 0 for constant features.
+        ``(f_j . a - mean_j sum(a)) / norm_j``; 0 for constant features. Those of a vector have the same bits whichever
+        other vectors there are.
 
     Examples
     --------
@@ -50,9 +69,15 @@ def scores(block: Block, vectors: np.ndarray, out: np.ndarray | None = None) -> 
         dense_products(block.values, block.means, block.norms, vectors, zeros, ones, np.empty(LANES), out)
     else:
         sums = np.array([total(vector) for vector in vectors])
-        sparse_scores(
-            block.indptr, block.indices, block.values, block.power, block.means, block.norms, vectors, sums, out
-        )  # fmt: skip
+        rows = block.indptr, block.indices, block.values, block.power, block.means, block.norms
+        columns = interleaved(vectors) if columns is None else columns
+        if not columns:
+            sparse_scores(*rows, vectors, sums, out)
+        done = 0
+        for some in columns:
+            span, row_sums = slice(done, done + some.shape[1]), np.empty((2, some.shape[1]))
+            interleaved_scores(*rows, some, sums[span], row_sums, out[span])
+            done = span.stop
     return out
 
 
@@ -106,6 +131,40 @@ def sparse_scores(indptr, indices, values, power, means, norms, vectors, sums, o
                 else:
                     even += number(values[position], power, over) * vector[indices[position]]
             out[v, row] = (even + odd - means[row] * sums[v]) / norms[row]
+
+
+@kernel
+def interleaved_scores(  # type: ignore[no-untyped-def]
+    indptr, indices, values, power, means, norms, columns, sums, row_sums, out
+):
+    """`sparse_scores` of vectors that are the columns of an array, summed in the same order.
+
+    `row_sums` has room for the sums of a row with each vector: over every other nonzero, and over the rest.
+    """
+    one, two = np.uint64(1), np.uint64(2)
+    over = 0.0 if power is None else 1.0 / power
+    even, odd = row_sums[0], row_sums[1]
+    for row in range(len(norms)):
+        position, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+        row_sums[:] = 0.0
+        while position + one < stop:
+            left, right = columns[indices[position]], columns[indices[position + one]]
+            if values is None:
+                for v in range(len(sums)):
+                    even[v] += left[v]
+                    odd[v] += right[v]
+            else:
+                value, next_value = number(values[position], power, over), number(values[position + one], power, over)
+                for v in range(len(sums)):
+                    even[v] += value * left[v]
+                    odd[v] += next_value * right[v]
+            position += two
+        if position < stop:
+            value, left = 1.0 if values is None else number(values[position], power, over), columns[indices[position]]
+            for v in range(len(sums)):
+                even[v] += value * left[v]
+        for v in range(len(sums)):
+            out[v, row] = 0.0 if norms[row] == 0.0 else (even[v] + odd[v] - means[row] * sums[v]) / norms[row]
 
 
 @kernel

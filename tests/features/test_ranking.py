@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import reference
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, correlation_limit
 from gdm_dask.features.groups import prepare
+from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.ranking import Question, Ranking, ScorePass, merge, top, top_of_block
 from gdm_dask.features.scores import scores
 
@@ -55,6 +58,26 @@ def test_a_pass_ranks_all_features_for_every_vector(kind, m, n, sparse, block_by
     for ranking, c in zip(found, scores(whole(X, sparse), A), strict=True):
         c[np.ptp(X, axis=1) == 0] = np.nan
         assert_is_top(ranking, c, k)
+
+
+@many(30)
+@given(kinds, st.integers(1, 40), st.integers(6, 40), st.booleans(), st.integers(1, 2000), seeds)
+def test_a_ranking_has_the_same_bits_whichever_questions_share_the_pass(kind, m, n, sparse, block_bytes, seed) -> None:
+    X, rng = make(kind, m, n, seed), np.random.default_rng(seed)
+    folds = [ALL_SAMPLES, Fold(np.arange(n - 3)), Fold(weights=rng.gamma(1.0, size=n))]
+    questions = [
+        Question(rng.normal(size=(rng.integers(1, 4), n - 3 if number == 1 else n)), 5, fold=number)
+        for number in rng.integers(0, 3, 25).tolist()
+    ]
+    with pytest.MonkeyPatch.context() as patch, data_of(memory(X, sparse, block_bytes)) as data:
+        patch.setattr("gdm_dask.features.ranking.SCORES_AT_ONCE", 100)
+        together = data.run(ScorePass(questions, folds)).rankings
+    with data_of(memory(X, sparse)) as data:
+        alone = [data.run(ScorePass([replace(one, fold=0)], [folds[one.fold]])).rankings[0] for one in questions]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(one.features, other.features)
+        np.testing.assert_array_equal(one.scores, other.scores)
+        assert one.n_left == other.n_left
 
 
 @many(80)

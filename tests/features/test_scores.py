@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from gdm_dask import feature_correlations, redundancy_rate
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import stack
-from gdm_dask.features.correlation import correlations
+from gdm_dask.features.correlation import as_rows, correlations
 from gdm_dask.features.scores import scores
 
 storages = st.booleans()
@@ -51,11 +53,27 @@ def test_scores_are_the_same_bits_for_every_cut_into_blocks(kind, m, n, sparse, 
 
 
 @many(40)
-@given(kinds, st.integers(1, 20), st.integers(2, 60), storages, seeds)
-def test_a_vector_scores_the_same_bits_alone_and_in_company(kind, m, n, sparse, seed) -> None:
-    X, A = make(kind, m, n, seed), vectors(n, 3, seed)
+@given(kinds, st.integers(1, 20), st.integers(2, 60), st.integers(2, 45), storages, seeds)
+def test_a_vector_scores_the_same_bits_alone_and_in_company(kind, m, n, p, sparse, seed) -> None:
+    X, A = make(kind, m, n, seed), vectors(n, p, seed)
     together = scores(whole(X, sparse), A)
     np.testing.assert_array_equal(together, np.vstack([scores(whole(X, sparse), a[None]) for a in A]))
+
+
+@pytest.mark.parametrize("values", [None, np.float32, np.float64, np.int32])
+def test_values_of_every_type_score_the_same_bits_in_company(values) -> None:
+    """Ones without values, numbers, and whole numbers over a power of ten; with constant and empty rows."""
+    rng = np.random.default_rng(0)
+    X = np.round(rng.random((30, 50)), 2) * (rng.random((30, 50)) < 0.3)
+    X[3], X[7] = 0.0, 1.0
+    block = as_rows(sp.csc_array(X.T))
+    stored = None if values is None else (block.values * (100 if values is np.int32 else 1)).round(2).astype(values)
+    block = replace(block, values=stored, decimals=2 if values is np.int32 else None)
+    A = rng.normal(size=(23, 50))
+    np.testing.assert_array_equal(scores(block, A), np.vstack([scores(block, a[None]) for a in A]))
+    parts = list(block.parts(7))
+    assert [part.start for part in parts] == [0, 7, 14, 21, 28]
+    np.testing.assert_array_equal(np.hstack([scores(part, A) for part in parts]), scores(block, A))
 
 
 def test_value_types_of_the_kinds() -> None:
