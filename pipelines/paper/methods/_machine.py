@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,11 @@ from ..columns import Matrix
 
 #: The machine as published, but for C, see `fgm`: a master over all cuts, without an intercept.
 PAPER: dict[str, Any] = {"C": 50.0, "master": "cuts", "fit_intercept": False}
-_KNOWN = signature(GroupDiscoveryMachine).parameters
 
 
 def fitted(X: Matrix, y: np.ndarray, k: int, groups: bool = False, **parameters: Any) -> GroupDiscoveryMachine:
     """A machine with k supports."""
-    known = {name: value for name, value in parameters.items() if name in _KNOWN}
-    return GroupDiscoveryMachine(k, groups=groups, scheduler="synchronous", **known).fit(X, y)
+    return GroupDiscoveryMachine(k, groups=groups, scheduler="synchronous", **parameters).fit(X, y)
 
 
 def supports(X: Matrix, y: np.ndarray, k: int, **parameters: Any) -> np.ndarray:
