@@ -299,7 +299,9 @@ def bytes_per_pass(n_features: int, tmp_path: Path, monkeypatch) -> tuple[int, i
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "map", counting)
-        GroupDiscoveryMachine(5, cut_size=5, groups=False, scheduler="processes", n_workers=2).fit(store)
+        GroupDiscoveryMachine(
+            5, C=50.0, master="cuts", cut_size=5, groups=False, scheduler="processes", n_workers=2
+        ).fit(store)
     return max(sent), max(came)
 
 
