@@ -29,9 +29,11 @@ from gdm_dask.ingestion.sources.decimal_text import (
 from gdm_dask.system.jit import inlined, inner, kernel
 from gdm_dask.system.words import WORD, U, leading_digits, leading_token, word_at
 
-_0, _1, _10, _48 = U(0), U(1), U(10), U(48)
+_0, _1 = U(0), U(1)
 _NEWLINE, _SPACE, _HASH, _COLON, _Q, _I, _D = (np.uint8(ord(c)) for c in "\n #:qid")
 _LONGEST_USUAL = _1 + WORD + LONGEST_SHORT  # bytes that a usual entry may look at
+
+_TOKEN, _SOME_OF_LINE = re.compile(rb"[^\s#]*"), re.compile(rb"[^\n]{0,256}")
 
 _BLANK, _DONE, _BAD_LABEL, _BAD_QID, _BAD_INDEX, _NOT_INCREASING, _TOO_LARGE, _UNSEEN, _BAD_VALUE, _GENERAL = range(10)
 _ROWS, _NONZEROS, _LINES, _SKIPPED, _DROPPED, _LEFT_TO_PYTHON = range(6)  # the slots of `counts`
@@ -223,9 +225,6 @@ def _as_text(buffer: np.ndarray | bytes) -> np.ndarray:
     return text
 
 
-_TOKEN, _SOME_OF_LINE = re.compile(rb"[^\s#]*"), re.compile(rb"[^\n]{0,256}")
-
-
 def _match(pattern: re.Pattern[bytes], text: np.ndarray, place: int) -> bytes:
     """Read what the pattern matches at `place`, without a copy of the text."""
     return pattern.match(text.data, place).group()  # type: ignore[union-attr]  # both match an empty text, too
@@ -276,9 +275,8 @@ def _refuse(text: np.ndarray, place: int, reason: str) -> NoReturn:
     raw = _match(_SOME_OF_LINE, text, begin).rstrip(b"\r")
     if re.search(rb"[\x00-\x08\x0e-\x1f]", raw):
         reason += "; the line holds binary data: is this svmlight text, and unpacked?"
-    raise MalformedLine(
-        int(np.count_nonzero(text[:start] == _NEWLINE)), reason, ("" if begin == start else "...") + _show(raw, 60)
-    )
+    shown = ("" if begin == start else "...") + _show(raw, 60)
+    raise MalformedLine(int(np.count_nonzero(text[:start] == _NEWLINE)), reason, shown)
 
 
 def _settle(text: np.ndarray, lines: ParsedLines, n_features: int, skip: bool) -> tuple[Any, int]:
