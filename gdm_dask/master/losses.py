@@ -1,4 +1,4 @@
-"""Losses of the master problem: a new one is a class of its own, and nothing outside of this module knows it.
+"""Losses of the master problem: their interface, the intercept, and the squared hinge; each further loss is a file.
 
 A loss l(y, u) of a target y and a decision value u = f + b is piecewise quadratic with curvature 0 or 1, so that
 l = R^2 / 2 with the residual R = -dl/du. Weights of samples, which may be None, are applied here; C by the caller.
@@ -63,7 +63,8 @@ class Loss(Protocol):
         Returns
         -------
         linear, squares : float
-            Linear part of the certificate, for this loss the sum of a y; and the sum of a v.
+            Linear part of the certificate, and the sum of a v. The linear part is the sum of a y, less epsilon |a|
+            where errors up to epsilon cost nothing; y - b may stand for y, as duals with an intercept sum to zero.
         """
 
 

@@ -23,6 +23,8 @@ from gdm_dask.system.blas import single_threaded_blas
 __all__ = ["Master", "MasterSolution", "Rows"]
 
 SQUARED_HINGE = SquaredHinge()
+CONSTANT = 1e-28
+"""Part of the squares of the targets that rounding leaves to explain where they are constant."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,8 @@ class Master:
         self.mu = np.zeros(0)
         newton = self._newton = Newton(self.rows, self.targets, self.weights, loss, intercept)
         newton.place_without_features(self.C)
-        if not newton.linear > 0:
-            raise ValueError("targets must differ between samples, got constant ones: an intercept explains them")
+        if not newton.linear > CONSTANT * self.C * _squares(self.targets, self.weights):
+            raise ValueError("targets must differ between samples, and by more than the loss forgives")
 
     @property
     def duals(self) -> np.ndarray:
@@ -283,3 +285,8 @@ def _checked_weights(weights: np.ndarray, n_samples: int) -> np.ndarray:
     if weights.shape != (n_samples,) or not np.isfinite(weights).all() or not (weights >= 0).all() or not weights.any():
         raise ValueError(f"weights must be {n_samples} finite numbers >= 0, not all 0")
     return weights
+
+
+def _squares(targets: np.ndarray, weights: np.ndarray | None) -> float:
+    """Weighted sum of the squares of the targets."""
+    return float((targets**2 * (1.0 if weights is None else weights)).sum())

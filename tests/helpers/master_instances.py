@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from gdm_dask.master.problem import Master, MasterSolution
+from gdm_dask.master.epsilon_insensitive import EpsilonInsensitive
+from gdm_dask.master.losses import Loss, SquaredHinge
+from gdm_dask.master.problem import SQUARED_HINGE, Master, MasterSolution
+from gdm_dask.master.squared_loss import SquaredLoss
 
 TOL = 1e-6
 EACH_C = [1e-2, 1.0, 1e2, 1e4]
@@ -28,6 +31,7 @@ class Instance:
     cuts: list[np.ndarray]
     weights: np.ndarray | None = None
     intercept: bool = False
+    loss: Loss = SQUARED_HINGE
 
     @property
     def targets(self) -> np.ndarray:
@@ -48,10 +52,22 @@ class Instance:
         c = self.normalised() @ duals.T
         return np.array([np.sum(c[cut] ** 2) for cut in self.cuts])
 
+    def residuals(self, f: np.ndarray) -> np.ndarray:
+        """R = -dl/df, literally."""
+        if isinstance(self.loss, SquaredHinge):
+            return self.targets * np.maximum(1 - self.targets * f, 0)
+        error = self.targets - f
+        return np.sign(error) * np.maximum(np.abs(error) - epsilon_of(self.loss), 0)
+
     def values(self, duals: np.ndarray) -> np.ndarray:
         """Upper bound on theta from every cut; for two classes g_t(alpha) of the paper."""
         quadratic = (duals[:, self.w > 0] ** 2 / (2 * self.C * self.w[self.w > 0])).sum()
-        return (quadratic + 0.5 * self.q(duals)) / np.sum(duals * self.targets) ** 2
+        linear = np.sum(duals * self.targets) - epsilon_of(self.loss) * np.abs(duals).sum()
+        return (quadratic + 0.5 * self.q(duals)) / linear**2
+
+
+def epsilon_of(loss: Loss) -> float:
+    return loss.epsilon if isinstance(loss, EpsilonInsensitive) else 0.0
 
 
 def moments(X: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +85,7 @@ def feed(
     tol: float = TOL,
 ) -> tuple[Master, list[int]]:
     """Return a master that holds the cuts, and the rows of its unique features."""
-    master = Master(instance.y, instance.C, instance.weights, intercept=instance.intercept, tol=tol)
+    master = Master(instance.y, instance.C, instance.weights, instance.loss, instance.intercept, tol)
     order: list[int] = []
     for cut in instance.cuts if cuts is None else cuts:
         add(master, instance, cut, order, as_rows)
@@ -129,6 +145,22 @@ def widen(instance: Instance, n_outputs: int, weights: str, intercept: bool, see
     return replace(instance, y=y, weights=w, intercept=intercept)
 
 
+def repeated_by_weight(instance: Instance) -> tuple[Instance, np.ndarray]:
+    """Integer weights as repetitions, zeros leave samples out; and the sample of each repetition."""
+    assert instance.weights is not None
+    repeated = np.repeat(np.arange(instance.X.shape[1]), instance.weights.astype(int))
+    return replace(instance, X=instance.X[:, repeated], y=instance.targets[:, repeated], weights=None), repeated
+
+
+def with_numbers(instance: Instance, loss: Loss, seed: int) -> Instance:
+    """The instance with numbers as targets: a signal of a few features, noise, and an offset."""
+    rng, Z, n = np.random.default_rng(seed), instance.normalised(), instance.X.shape[1]
+    signal = np.sqrt(n) * rng.normal(size=(len(instance.targets), len(Z[:6]))) @ Z[:6]
+    return replace(instance, y=3.0 + signal + 0.5 * rng.normal(size=signal.shape), loss=loss)
+
+
+NUMBER_LOSSES: list[Loss] = [SquaredLoss(), EpsilonInsensitive(0.3)]
+
 KINDS = ["noise", "separable", "imbalanced", "sparse", "binary", "mixed", "far from zero", "collinear"]
 kinds, n_cuts, seeds = st.sampled_from(KINDS), st.integers(1, 20), st.integers(0, 9999)
 
@@ -149,18 +181,21 @@ def paper_optimum(instance: Instance) -> tuple[float, float]:
     return optimum * scale, instance.values((found / found.sum() * instance.y)[None]).max()
 
 
-def hinge(Y: np.ndarray, f: Any) -> Any:
-    return cp.pos(1 - cp.multiply(Y, f))
+def residual_sizes(instance: Instance, f: Any) -> Any:
+    """|R| as Clarabel takes it."""
+    if isinstance(instance.loss, SquaredHinge):
+        return cp.pos(1 - cp.multiply(instance.targets, f))
+    return cp.pos(cp.abs(instance.targets - f) - epsilon_of(instance.loss))
 
 
-def form_p_optimum(instance: Instance, residual: Callable[[np.ndarray, Any], Any] = hinge) -> float:
-    """Return Clarabel's optimum of P, for the loss with this |R|."""
+def form_p_optimum(instance: Instance) -> float:
+    """Return Clarabel's optimum of P."""
     Z, Y, n = instance.normalised(), instance.targets, instance.X.shape[1]
     parts = [cp.Variable((len(Y), len(cut))) for cut in instance.cuts]
     f = sum(part @ Z[cut] for part, cut in zip(parts, instance.cuts, strict=True))
     if instance.intercept:
         f = f + cp.Variable((len(Y), 1)) @ np.ones((1, n))
-    slack = cp.multiply(np.sqrt(np.tile(instance.w, (len(Y), 1))), residual(Y, f))
+    slack = cp.multiply(np.sqrt(np.tile(instance.w, (len(Y), 1))), residual_sizes(instance, f))
     norms = cp.square(sum(cp.norm(part, "fro") for part in parts))
     scale = 1.0 / (instance.C * n)
     return _solved(cp.Problem(cp.Minimize(0.5 * scale * norms + 0.5 / n * cp.sum_squares(slack)))) / scale
@@ -190,13 +225,13 @@ def assert_certified(
     tol: float = TOL,
 ) -> None:
     """Check all that a solution claims by literal dense formulas."""
-    Z, Y, A = instance.normalised()[order], instance.targets, solution.duals
+    Z, A = instance.normalised()[order], solution.duals
     assert_on_simplex(solution.mu)
     f = solution.weights @ Z + solution.intercept[:, None]
-    slack = np.maximum(1 - Y * f, 0)
+    R = instance.residuals(f)
     size = np.abs(A).sum(axis=1)
-    np.testing.assert_allclose(A, instance.C * instance.w * Y * slack, rtol=1e-6, atol=1e-8 * size.max())
-    assert (A * Y >= 0).all()
+    np.testing.assert_allclose(A, instance.C * instance.w * R, rtol=1e-6, atol=1e-8 * size.max())
+    assert (A * R >= 0).all()
     if instance.intercept:
         assert (np.abs(A.sum(axis=1)) <= 1e-13 * size).all()
     else:
@@ -204,7 +239,7 @@ def assert_certified(
     values = instance.values(A)
     assert solution.upper == pytest.approx(values.max(), rel=1e-8)
     np.testing.assert_allclose(solution.scores, A @ Z.T, rtol=1e-6, atol=1e-10 * size.max())
-    loss = 0.5 * instance.C * (instance.w * slack**2).sum()
+    loss = 0.5 * instance.C * (instance.w * R**2).sum()
     assert solution.lower == pytest.approx(0.25 / (loss + 0.5 * norms_of(instance, solution, order) ** 2), rel=1e-7)
     assert solution.gap == (solution.upper - solution.lower) / solution.upper
     assert -1e-12 <= solution.gap <= tol

@@ -9,7 +9,6 @@ import pytest
 from helpers.master_instances import (
     KINDS,
     TOL,
-    Instance,
     add,
     alpha_of,
     assert_certified,
@@ -19,6 +18,7 @@ from helpers.master_instances import (
     make,
     n_cuts,
     paper_optimum,
+    repeated_by_weight,
     same_bits,
     seeds,
     widen,
@@ -72,13 +72,6 @@ def test_theta_is_a_quarter_of_the_inverse_of_p(kind: str, C: float) -> None:
     assert instance.values((alpha_of(solution) * instance.y)[None]).max() == pytest.approx(solution.upper, rel=1e-9)
 
 
-def every_sample_as_often_as_it_weighs(instance: Instance) -> Instance:
-    """Integer weights as repetitions; zeros leave samples out."""
-    assert instance.weights is not None
-    repeated = np.repeat(np.arange(instance.X.shape[1]), instance.weights.astype(int))
-    return replace(instance, X=instance.X[:, repeated], y=instance.targets[:, repeated], weights=None)
-
-
 @pytest.mark.parametrize("most", [1, 4])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize("intercept", [False, True])
@@ -88,14 +81,13 @@ def test_weights_equal_repetition(kind: str, n_outputs: int, intercept: bool, mo
     weights = np.random.default_rng(5).integers(0, most + 1, 150).astype(float)
     weights[[0, -1]] = 1.0
     weighted = replace(instance, weights=weights)
-    repeated = every_sample_as_often_as_it_weighs(weighted)
+    repeated, at = repeated_by_weight(weighted)
     one, other = feed(weighted, tol=1e-13)[0].solve(1e-12), feed(repeated, tol=1e-13)[0].solve(1e-12)
     assert one.lower == pytest.approx(other.lower, rel=1e-9)
     assert one.upper == pytest.approx(other.upper, rel=1e-9)
     size = np.abs(other.weights).max()
     np.testing.assert_allclose(one.weights, other.weights, atol=1e-9 * size)
     np.testing.assert_allclose(one.intercept, other.intercept, atol=1e-9)
-    at = np.repeat(np.arange(150), weights.astype(int))
     np.testing.assert_allclose((one.duals / np.maximum(weights, 1))[:, at], other.duals, atol=1e-9 * one.duals.max())
     assert not one.duals[:, weights == 0].any()
 

@@ -1,73 +1,191 @@
-"""A new loss is one class: two of them, written here in numpy, against Clarabel."""
+"""Losses for numbers: against Clarabel, against ridge regression in closed form, and weights against repetition."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
-import cvxpy as cp
 import numpy as np
 import pytest
-from helpers.master_instances import Instance, add, form_p_optimum, make, widen
+from helpers.master_instances import (
+    NUMBER_LOSSES,
+    Instance,
+    add,
+    assert_certified,
+    feed,
+    form_p_optimum,
+    kinds,
+    make,
+    n_cuts,
+    repeated_by_weight,
+    same_bits,
+    seeds,
+    widen,
+    with_numbers,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from gdm_dask.master.losses import Loss, Sums
+from gdm_dask.master.epsilon_insensitive import EpsilonInsensitive
+from gdm_dask.master.losses import Loss, SquaredHinge
 from gdm_dask.master.problem import Master
+from gdm_dask.master.squared_loss import SquaredLoss
+
+losses = st.sampled_from(NUMBER_LOSSES)
+outputs, weightings = st.sampled_from([1, 3]), st.sampled_from(["none", "some", "zeros"])
+each_loss = pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=["squared", "epsilon"])
+each_output = pytest.mark.parametrize("n_outputs", [1, 3])
 
 
-@dataclass(frozen=True)
-class EpsilonInsensitive:
-    """1/2 (|y - u| - epsilon)_+^2; the squared loss where epsilon is 0."""
-
-    epsilon: float
-
-    @property
-    def one_gram(self) -> bool:
-        return self.epsilon == 0
-
-    def check(self, targets: np.ndarray) -> None:
-        pass
-
-    def _residual(self, y: np.ndarray, u: np.ndarray) -> np.ndarray:
-        return np.sign(y - u) * np.maximum(np.abs(y - u) - self.epsilon, 0)
-
-    def sums(self, y: np.ndarray, f: np.ndarray, b: float, w: np.ndarray | None) -> Sums:
-        R, w = self._residual(y, f + b), np.ones(y.size) if w is None else w
-        curved = w.sum() if self.one_gram else w[R != 0].sum()
-        return Sums(float(w @ np.maximum(R, 0)), float(w @ np.maximum(-R, 0)), float(w @ R**2), float(curved))
-
-    def fill(
-        self, y: np.ndarray, f: np.ndarray, b: float, w: np.ndarray | None, rise: float, fall: float, out: np.ndarray
-    ) -> tuple[float, float]:
-        R = self._residual(y, f + b)
-        v = R * np.where(R > 0, rise, fall)
-        out[:] = v if w is None else w * v
-        return float(out @ y - self.epsilon * np.abs(out).sum()), float(out @ v)
+def draw(loss: Loss, n_outputs: int, weights: str, intercept: bool, C: float, kind: str = "mixed") -> Instance:
+    instance = widen(make(kind, n=80, d=30, n_cuts=6, C=C, seed=3), n_outputs, weights, intercept, seed=3)
+    return with_numbers(instance, loss, seed=3)
 
 
-def numbers(instance: Instance, seed: int) -> Instance:
-    """The instance with numbers as targets."""
-    rng, Z = np.random.default_rng(seed), instance.normalised()
-    signal = rng.normal(size=(len(instance.targets), 6)) @ Z[:6]
-    instance.y = 3.0 + signal / signal.std() + 0.5 * rng.normal(size=signal.shape)
-    return instance
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.3])
-@pytest.mark.parametrize("n_outputs", [1, 3])
+@each_loss
+@each_output
 @pytest.mark.parametrize("weights", ["none", "zeros"])
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("C", [1.0, 500.0])
-def test_agrees_with_clarabel(epsilon: float, n_outputs: int, weights: str, intercept: bool, C: float) -> None:
-    instance = make("mixed", n=80, d=30, n_cuts=6, C=C, seed=3)
-    instance = numbers(widen(instance, n_outputs, weights, intercept, seed=3), seed=3)
-    loss: Loss = EpsilonInsensitive(epsilon)
-    master = Master(instance.y, C, instance.weights, loss, intercept, tol=1e-10)
-    order: list[int] = []
+@pytest.mark.parametrize("C", [1.0, 50.0, 500.0])
+@pytest.mark.parametrize("merged", [False, True])
+def test_agrees_with_clarabel(
+    loss: Loss, n_outputs: int, weights: str, intercept: bool, C: float, merged: bool
+) -> None:
+    instance = draw(loss, n_outputs, weights, intercept, C)
+    master, order = feed(instance, cuts=[])
     for cut in instance.cuts:
         add(master, instance, cut, order)
-        solution = master.solve()
-    optimum = form_p_optimum(instance, lambda Y, f: cp.pos(cp.abs(Y - f) - epsilon))
-    assert 0.25 / solution.upper <= optimum * (1 + 1e-9)
-    assert 0.25 / solution.lower == pytest.approx(optimum, rel=1e-7)
-    assert solution.gap <= 1e-10
-    if epsilon == 0:
-        assert solution.n_newton <= 2, "no sample enters or leaves"
+        solution = master.solve_union(1e-10) if merged else master.solve(1e-10)
+        assert solution.n_newton <= 1 or not loss.one_gram, "one model solves the squared loss"
+    if merged:
+        instance = replace(instance, cuts=[np.array(order)])
+    assert_certified(instance, solution, order, tol=1e-10)
+    optimum = form_p_optimum(instance)
+    assert 0.25 / solution.upper <= optimum * (1 + 1e-9), "a lower bound on P"
+    assert 0.25 / solution.lower == pytest.approx(optimum, rel=1e-8)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    losses, kinds, st.integers(4, 200), st.integers(1, 30), n_cuts, st.floats(-2, 6), outputs, weightings,
+    st.booleans(), seeds,
+)  # fmt: skip
+def test_certificate_holds(
+    loss: Loss,
+    kind: str,
+    n: int,
+    d: int,
+    n_cuts: int,
+    log_C: float,
+    n_outputs: int,
+    weights: str,
+    intercept: bool,
+    seed: int,
+) -> None:
+    instance = widen(make(kind, n, d, n_cuts, 10.0**log_C, seed), n_outputs, weights, intercept, seed)
+    instance = with_numbers(instance, loss, seed)
+    master, order = feed(instance)
+    assert_certified(instance, master.solve(), order)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(losses, st.sampled_from(["sparse", "mixed", "noise"]), outputs, st.booleans(), st.integers(1, 4), seeds)
+def test_weights_equal_repetition(loss: Loss, kind: str, n_outputs: int, intercept: bool, most: int, seed: int) -> None:
+    instance = widen(make(kind, n=100, d=15, n_cuts=5, C=50.0, seed=seed), n_outputs, "none", intercept, seed)
+    weights = np.random.default_rng(seed).integers(0, most + 1, 100).astype(float)
+    weights[:4] = 1.0
+    instance.X[np.ptp(instance.X[:, weights > 0], axis=1) < 1e-9, 0] += 1.0
+    weighted = with_numbers(replace(instance, weights=weights), loss, seed)
+    repeated, at = repeated_by_weight(weighted)
+    one, other = feed(weighted)[0].solve(1e-12), feed(repeated)[0].solve(1e-12)
+    assert one.lower == pytest.approx(other.lower, rel=1e-10)
+    assert one.upper == pytest.approx(other.upper, rel=1e-10)
+    np.testing.assert_allclose(one.weights, other.weights, atol=1e-6 * np.abs(other.weights).max())
+    largest = np.abs(other.duals).max()
+    np.testing.assert_allclose((one.duals / np.maximum(weights, 1))[:, at], other.duals, atol=1e-6 * largest)
+    assert not one.duals[:, weights == 0].any()
+
+
+@each_output
+@pytest.mark.parametrize("weights", ["none", "some"])
+def test_the_union_by_squared_loss_is_ridge_regression(n_outputs: int, weights: str) -> None:
+    instance = draw(SquaredLoss(), n_outputs, weights, intercept=True, C=50.0)
+    master, order = feed(instance)
+    solution = master.solve_union(1e-12)
+    Z, w = instance.normalised()[order], instance.w
+    means = instance.targets @ w / w.sum()
+    centred = (instance.targets - means[:, None]) * w
+    expected = np.linalg.solve((Z * w) @ Z.T + np.eye(len(Z)) / instance.C, Z @ centred.T).T
+    np.testing.assert_allclose(solution.weights, expected, rtol=1e-9, atol=1e-10 * np.abs(expected).max())
+    np.testing.assert_allclose(solution.intercept, means, rtol=1e-12)
+
+
+@each_loss
+def test_targets_far_from_zero_keep_their_certificate(loss: Loss) -> None:
+    instance = draw(loss, 1, "none", intercept=True, C=50.0)
+    near, far = feed(instance)[0].solve(1e-8), feed(replace(instance, y=instance.y + 1e7))[0].solve(1e-8)
+    assert far.upper == pytest.approx(near.upper, rel=1e-6)
+    assert -1e-12 <= far.gap <= 1e-8
+
+
+@each_loss
+@each_output
+def test_number_of_cores_does_not_change_a_bit(loss: Loss, n_outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = widen(make("mixed", n=70_000, d=8, n_cuts=3, C=100.0, seed=4), n_outputs, "some", True, seed=4)
+    instance = with_numbers(instance, loss, seed=4)
+    solutions = []
+    for n_cores in (1, 2):
+        monkeypatch.setattr("gdm_dask.master.rows.n_cores", lambda n_cores=n_cores: n_cores)
+        master, _ = feed(instance)
+        assert len(master.rows._ranges) > 1
+        solutions.append(master.solve())
+    assert same_bits(*solutions)
+
+
+@each_loss
+def test_a_restored_master_goes_on_to_the_same_bits(loss: Loss) -> None:
+    instance = draw(loss, 3, "zeros", intercept=True, C=100.0)
+    master, order = feed(instance, cuts=[])
+    for cut in instance.cuts[:4]:
+        add(master, instance, cut, order)
+        master.solve()
+    restored, restored_order = feed(instance, instance.cuts[:4])
+    restored.restore({name: array.copy() for name, array in master.state().items()})
+    for cut in instance.cuts[4:]:
+        add(master, instance, cut, order)
+        add(restored, instance, cut, restored_order)
+        assert same_bits(master.solve(), restored.solve())
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e9])
+@pytest.mark.parametrize("weights", [None, np.array([3.0, 1.0, 2.0])])
+def test_constant_targets_are_refused(constant: float, weights: np.ndarray | None) -> None:
+    for loss in NUMBER_LOSSES:
+        with pytest.raises(ValueError, match="must differ"):
+            Master(np.full(3, constant), 1.0, weights, loss)
+    with pytest.raises(ValueError, match="must differ"):
+        Master(np.array([1.0, 2.0, 1.5]), 1.0, weights, EpsilonInsensitive(0.5))
+
+
+def test_a_negative_epsilon_is_refused() -> None:
+    with pytest.raises(ValueError, match="`epsilon` must be a finite number >= 0, got -1"):
+        EpsilonInsensitive(-1.0)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), *NUMBER_LOSSES])
+@pytest.mark.parametrize("n", [1, 7, 1001])
+def test_where_the_numbers_lie_does_not_change_a_bit(loss: Loss, n: int) -> None:
+    rng = np.random.default_rng(n)
+    y, f, w = np.sign(rng.normal(size=n)), rng.normal(size=n), rng.uniform(size=n)
+
+    def shifted(array: np.ndarray, by: int) -> np.ndarray:
+        room = np.empty(n + by)
+        room[by:] = array
+        return room[by:]
+
+    found = []
+    for by in range(9):
+        out = shifted(np.zeros(n), by)
+        y_by, f_by, w_by = (shifted(array, by) for array in (y, f, w))
+        sums = loss.sums(y_by, f_by, 0.1, w_by)
+        found.append((sums, loss.fill(y_by, f_by, 0.1, w_by, 1.5, 0.5, out), out.tobytes()))
+    assert all(one == found[0] for one in found)
