@@ -1,50 +1,27 @@
-"""`GroupDiscoveryMachine`: the scikit-learn estimator."""
+"""`GroupDiscoveryMachine`: the scikit-learn estimator for classes; and the right estimator for any target."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable
-from copy import copy
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.feature_selection import SelectorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import ClassifierMixin
 
 from gdm_dask import model as model_files
-from gdm_dask.analysis.metrics import Labelled
-from gdm_dask.cutting_plane.checkpoint import Checkpoint
-from gdm_dask.cutting_plane.fit import Fit, fit
-from gdm_dask.cutting_plane.problem import Iteration
-from gdm_dask.cutting_plane.settings import check_parameters
-from gdm_dask.engine import open_engine, without_connection
-from gdm_dask.ingestion.collections import is_dask
-from gdm_dask.inputs import (
-    check_training_data,
-    checked_dask,
-    checkpoint_job,
-    default_scheduler,
-    find_names,
-    open_data,
-    settings_of,
-    support_columns,
-    weights_of,
-)
-from gdm_dask.store import as_store, is_store
+from gdm_dask.base import GroupDiscovery
+from gdm_dask.errors import BadInput
 from gdm_dask.store.targets import Target
-from gdm_dask.system.progress import compile_seconds
 
 
-class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[misc]
     """Select support features and discover their groups of affiliated features.
 
-    Support features are informative for two classes and pairwise uncorrelated (``|rho| < 1 - tau``); the affiliated
-    features of a support are all features that correlate with it. This is the Group Discovery Machine of Zhai, Tan,
-    Tsang and Ong, *Discovering Support and Affiliated Features from Very High Dimensions* (ICML 2012).
+    Support features are informative for two or more classes, and pairwise uncorrelated (``|rho| < 1 - tau``); the
+    affiliated features of a support are all features that correlate with it. This is the Group Discovery Machine of
+    Zhai, Tan, Tsang and Ong, *Discovering Support and Affiliated Features from Very High Dimensions* (ICML 2012). With
+    more than two classes, each is an output of the machine, set against the rest, and all outputs share the supports.
 
     Parameters
     ----------
@@ -101,15 +78,18 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
     support_features_ : ndarray of shape (k,)
         Numbers of the supports, strongest first.
     weights_ : ndarray of shape (k,)
-        Their weights, for normalised features, in the same order; a positive one speaks for ``classes_[1]``.
+        Their weights, for normalised features, in the same order; a positive one speaks for ``classes_[1]``. With more
+        than two classes, the norm over the classes.
+    output_weights_ : ndarray of shape (n_outputs, k)
+        Their weights for each output: one for two classes, else one for each class.
     groups_ : dict
         Support -> sorted array of the features that correlate with it, itself included. None with ``groups=False``.
     affiliations_ : DataFrame
         The pairs behind `groups_`: support, feature, correlation, and whether this support is the feature's owner,
         that is, the one it correlates with most. None with ``groups=False``.
-    coef_, intercept_ : ndarray of shape (1, k) and (1,)
-        A linear SVM refitted on the supports, in raw units, in the order of `support_features_`.
-    classes_ : ndarray of shape (2,)
+    coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
+        A linear SVM refitted on the supports, in raw units, in the order of `support_features_`; one for each output.
+    classes_ : ndarray of shape (n_classes,)
     target_ : Target
         How labels become outputs, and decision values predictions.
     n_features_in_ : int
@@ -161,6 +141,8 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
     ([0], [0, 1])
     """
 
+    _task = "classification"
+
     def __init__(
         self,
         n_features_to_select: int | None = None,
@@ -180,118 +162,14 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
         class_weight: dict[Any, float] | str | None = None,
         master: str | None = None,
     ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.tau = tau
-        self.C = C
-        self.cut_size = cut_size
-        self.max_cuts = max_cuts
-        self.tol = tol
-        self.matching = matching
-        self.groups = groups
-        self.scheduler = scheduler
-        self.n_workers = n_workers
-        self.memory_limit = memory_limit
-        self.verbose = verbose
-        self.fit_intercept = fit_intercept
-        self.certify = certify
+        super().__init__(
+            n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
+            n_workers, fit_intercept, certify, master,
+        )  # fmt: skip
         self.class_weight = class_weight
-        self.master = master
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        callback: Callable[[Iteration], None] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> GroupDiscoveryMachine:
-        """Select supports and find their groups.
-
-        Parameters
-        ----------
-        X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
-            Matrices are samples x features.
-        y : array of shape (n_samples,)
-            Two classes. A store may have its own labels; given ones take their place.
-        sample_weight : array of shape (n_samples,), optional
-            Weights of the samples, not negative. A sample of weight 2 counts as two equal ones, and one of weight 0 as
-            none: in the loss, and in means, norms and correlations. Weights that are no counts should have mean 1.
-        callback : callable, optional
-            Gets an `Iteration` after each cut; while folds decide about C, after each cut of the most shrunk candidate.
-        checkpoint : path, optional
-            A file that holds the state after each cut, or after each read while folds decide about C. A fit of the same
-            store with the same parameters goes on from it and ends with the same machine, to the bit.
-
-        Returns
-        -------
-        self
-        """
-        began, compiled = time.perf_counter(), compile_seconds()
-        check_parameters(self.get_params(deep=False))
-        X, target, Y = check_training_data(self, X, y)
-        weights = weights_of(self, sample_weight, target, Y)
-        settings = settings_of(self, self.n_features_in_, Y.shape[1], Y[0], weights)
-        saved = None
-        if checkpoint is not None:
-            saved = Checkpoint(Path(checkpoint), checkpoint_job(X, Y, settings, weights))
-        with (
-            open_engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
-            open_data(X, engine, self.memory_limit, settings) as data,
-        ):
-            found = fit(
-                data, Y[0], settings, self.n_features_to_select, self.groups, saved, self._reporter(callback),
-                self.certify, weights,
-            )  # fmt: skip
-        self._take(found, target, Y)
-        self.names_ = find_names(self, X)
-        self.timings_["compiling"] = compile_seconds() - compiled
-        self.timings_["total"] = time.perf_counter() - began
-        return self
-
-    def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Iteration], None] | None:
-        """The callback; with `verbose`, after a line for each cut."""
-        if not self.verbose:
-            return callback
-
-        def report(iteration: Iteration) -> None:
-            print(iteration, file=sys.stderr, flush=True)
-            if callback is not None:
-                callback(iteration)
-
-        return report
-
-    def _take(self, found: Fit, target: Target, Y: np.ndarray) -> None:
-        """Set the fitted attributes."""
-        model_files.set_target(self, target)
-        for name in (
-            "support_features", "weights", "groups", "affiliations", "redundancy_rate", "lower_bounds", "upper_bounds",
-            "gap", "certified_share", "stopped", "n_cuts", "history", "timings", "counts",
-        ):  # fmt: skip
-            setattr(self, f"{name}_", getattr(found, name))
-        self.C_, self.C_path_ = found.trade_off.C, found.trade_off.to_dict()
-        self.converged_ = bool(found.gap <= self.tol)
-        self.profile_ = model_files.profile_of(found.rows, target.members(Y), found.rho)
-        self.coef_, self.intercept_ = found.coef[None], np.array([found.intercept])
-
-    def name_of(self, feature: int) -> str:
-        """Name of a support or affiliated feature; its number where there are no names."""
-        check_is_fitted(self)
-        return self.names_.get(int(feature), str(int(feature)))
-
-    @property
-    def support_(self) -> np.ndarray:
-        """Mask of the supports among all features."""
-        mask: np.ndarray = self.get_support()
-        return mask
-
-    def _get_support_mask(self) -> np.ndarray:
-        check_is_fitted(self)
-        mask = np.zeros(self.n_features_in_, bool)
-        mask[self.support_features_] = True
-        return mask
-
-    def transform(self, X: Any) -> Any:
-        """Keep the support features, in the order of the columns.
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Signed distance of samples to the hyperplanes of the refitted SVM.
 
         Parameters
         ----------
@@ -299,88 +177,43 @@ class GroupDiscoveryMachine(SelectorMixin, ClassifierMixin, BaseEstimator):  # t
 
         Returns
         -------
-        array or sparse matrix of shape (n_samples, k)
+        ndarray of shape (n_samples,), or (n_samples, n_classes)
+            Positive for ``classes_[1]``; with more than two classes, largest for the predicted class.
         """
-        check_is_fitted(self)
-        if is_store(X):
-            return support_columns(self, X)[:, np.argsort(self.support_features_)]
-        if is_dask(X):
-            return checked_dask(self, X)[:, np.sort(self.support_features_)]
-        return super().transform(X)
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Signed distance of samples to the refitted SVM's hyperplane; positive for ``classes_[1]``."""
-        check_is_fitted(self)
-        return model_files.decision(support_columns(self, X), self.coef_[0], self.intercept_[0])
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Class of each sample, by the refitted SVM."""
-        check_is_fitted(self)
-        target: Target = self.target_
-        return target.decode(self.decision_function(X)[None])
+        values = self.decision_values(X)
+        return values[0] if len(values) == 1 else values.T
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; a store's own labels are used where `y` is None."""
-        check_is_fitted(self)
-        if y is None and is_store(X):
-            X = as_store(X)
-            y = self.target_.decode(Labelled(X, self).labels[None])
-        return float(super().score(X, y, sample_weight))
+        return float(super().score(X, self._own_targets(X, y), sample_weight))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted machine into a folder: ``model.json`` and ``model.npz``, without pickled objects."""
-        check_is_fitted(self)
-        model_files.save(self, path)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> GroupDiscoveryMachine:
-        """Read a machine that `save` wrote."""
-        model: GroupDiscoveryMachine = model_files.load(cls, path)
-        return model
+def load_model(path: str | os.PathLike[str]) -> GroupDiscovery:
+    """Read a model that `save` wrote, of either class."""
+    model: GroupDiscovery = model_files.load(_class_of, path)
+    return model
 
-    def report(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
-        """A page about the fitted machine: supports, groups, map, bounds, cost; one file that opens anywhere.
 
-        Parameters
-        ----------
-        path : path, optional
-            Where to write it, as ``.html``, ``.md`` or ``.json``.
-        **options
-            `store`, `test`, `image_shape`, `compare`, `stability`, `title`: see `gdm_dask.report.gather`.
+def _class_of(target: Target) -> type[GroupDiscovery]:
+    from gdm_dask.regressor import GroupDiscoveryRegressor
 
-        Returns
-        -------
-        str
-            The text; HTML where there is no path.
-        """
-        from gdm_dask.report import make_report
+    return GroupDiscoveryRegressor if target.kind == "numbers" else GroupDiscoveryMachine
 
-        return make_report(self, path, **options)
 
-    def _repr_html_inner(self) -> str:
-        """What a notebook shows: a card for a fitted machine, scikit-learn's diagram before."""
-        from gdm_dask.notebook import card
+def estimator_for(target: Target, parameters: Mapping[str, Any]) -> GroupDiscovery:
+    """The estimator for a target; parameters of the other class must be None or missing.
 
-        return card(self) if hasattr(self, "support_features_") else super()._repr_html_inner()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A Client is pickled as the address of its scheduler."""
-        state = dict(super().__getstate__())
-        return {**state, "scheduler": without_connection(state.get("scheduler"))}
-
-    def __sklearn_clone__(self) -> GroupDiscoveryMachine:
-        """Clones share a Client: a connection cannot be copied."""
-        cloned: GroupDiscoveryMachine = super(GroupDiscoveryMachine, copy(self)).__sklearn_clone__()
-        cloned.set_params(scheduler=self.scheduler)
-        return cloned
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
-        tags.target_tags.required = True
-        return tags
+    Examples
+    --------
+    >>> from gdm_dask.store.numbers import Numbers
+    >>> estimator_for(Numbers((0.0,), (1.0,)), {"tau": 0.5, "epsilon": 0.1, "class_weight": None})
+    GroupDiscoveryRegressor(epsilon=0.1, tau=0.5)
+    """
+    kind = _class_of(target)
+    own, strange = ("epsilon", "class_weight") if target.kind == "numbers" else ("class_weight", "epsilon")
+    if parameters.get(strange) is not None:
+        task = "classification" if strange == "class_weight" else "regression"
+        raise BadInput(f"`{strange}` is for {task}: leave it out, or choose the task {task}")
+    given = {name: value for name, value in parameters.items() if name not in (own, strange) or value is not None}
+    estimator: GroupDiscovery = kind(**given)
+    return estimator

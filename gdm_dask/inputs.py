@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from crc32c import crc32c
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
 from gdm_dask.cutting_plane.fit import stored_data
@@ -23,11 +24,11 @@ from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.target_files import check_targets
-from gdm_dask.store.targets import Numbers, Target, infer_target
+from gdm_dask.store.targets import TASKS, Target, infer_target
 from gdm_dask.system.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.base import GroupDiscovery
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +37,13 @@ MAX_NAMES = 1_000_000
 
 
 def settings_of(
-    estimator: GroupDiscoveryMachine,
-    n_features: int,
-    n_samples: int,
-    labels: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
+    estimator: GroupDiscovery, n_features: int, target: Target, Y: np.ndarray, weights: np.ndarray | None = None
 ) -> Settings:
-    """How the cutting plane runs with an estimator's parameters on data of some size, and these labels."""
-    return settings_from(estimator.get_params(deep=False), n_features, n_samples, labels, weights)
+    """How the cutting plane runs with an estimator's parameters on so many features and these outputs."""
+    return settings_from(estimator.get_params(deep=False), n_features, target.kind, Y, weights)
 
 
-def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple[Any, Target, np.ndarray]:
+def check_training_data(machine: GroupDiscovery, X: Any, y: Any, task: str) -> tuple[Any, Target, np.ndarray]:
     """The data, its target and its outputs (K, n); sets `n_features_in_` and `feature_names_in_`."""
     machine.__dict__.pop("feature_names_in_", None)  # of an earlier fit
     if is_store(X):
@@ -55,7 +52,7 @@ def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple
         if X.has_names and X.shape[0] <= MAX_NAMES:
             machine.feature_names_in_ = np.array(X.feature_names, dtype=object)
         if y is None:
-            return X, *_trainable(X.own_target(), X.outputs(), X.url)
+            return X, *_own_target(X, task)
         n_samples = X.shape[1]
     elif is_dask(X):
         names = _column_names(X)
@@ -65,22 +62,60 @@ def check_training_data(machine: GroupDiscoveryMachine, X: Any, y: Any) -> tuple
         n_samples, machine.n_features_in_ = X.shape
         y = y.compute() if is_dask(y) else y
     else:
-        X, y = validate_data(machine, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2)
+        X, y = validate_data(
+            machine, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,
+            multi_output=task == "regression",
+        )  # fmt: skip
         n_samples = X.shape[0]
     if y is None:
-        raise BadInput("requires y to be passed, but the target y is None: labels of two classes are needed")
+        raise BadInput("requires y to be passed, but the target y is None: pass labels or numbers")
     y = check_targets(y, n_samples, "y")
-    target = infer_target(y)
-    return X, *_trainable(target, target.encode(y), "y")
+    target = _target_of(y, task, "y")
+    return X, target, _differing(target.encode(y), "y")
 
 
-def weights_of(machine: GroupDiscoveryMachine, sample_weight: Any, target: Target, Y: np.ndarray) -> np.ndarray | None:
+def target_of_task(store: FeatureStore, y: np.ndarray | None, task: str | None) -> Target:
+    """The target that a store, or targets given for it, have in a task; without a task what they are inferred to be."""
+    if task not in TASKS:
+        raise BadInput(f"`task` must be 'classification' or 'regression', got {task!r}")
+    if y is None:
+        return store.own_target() if task is None else _own_target(store, task)[0]
+    return infer_target(y) if task is None else _target_of(y, task, "y")
+
+
+def _own_target(store: FeatureStore, task: str) -> tuple[Target, np.ndarray]:
+    """The target of a store and its outputs; numbers that a store took for classes are numbers in a regression."""
+    target = store.own_target()
+    if (target.kind == "numbers") == (task == "regression"):
+        return target, _differing(store.outputs(), store.url)
+    target = _target_of(store.y, task, store.url)
+    return target, target.encode(store.y)
+
+
+def _target_of(y: np.ndarray, task: str, where: str) -> Target:
+    """The target of labels or numbers for a task."""
+    if task == "classification" and type_of_target(y).startswith("continuous"):
+        raise BadInput(
+            f"{where}: Unknown label type: continuous. Pass labels of classes, or fit numbers with "
+            "GroupDiscoveryRegressor (--task regression)."
+        )
+    return infer_target(y, task, where)
+
+
+def _differing(Y: np.ndarray, where: str) -> np.ndarray:
+    """Outputs, where they differ between samples."""
+    if (Y[:, :1] == Y).all():
+        raise BadInput(f"{where} holds samples of one class only: two classes are needed")
+    return Y
+
+
+def weights_of(
+    sample_weight: Any, class_weight: Mapping[Any, float] | str | None, target: Target, Y: np.ndarray
+) -> np.ndarray | None:
     """Weights of the samples, with those of their classes; None where all are 1."""
-    if sample_weight is None and machine.class_weight is None:
-        return None
     given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
-    classes = np.array(getattr(target, "classes", ()))
-    return sample_weights(given, machine.class_weight, classes, (Y[0] > 0).astype(np.int64))
+    classes = np.array(getattr(target, "classes", ["all samples"]))
+    return sample_weights(given, class_weight, classes, np.argmax(target.members(Y), axis=0))
 
 
 def _column_names(X: Any) -> list[str] | None:
@@ -89,7 +124,7 @@ def _column_names(X: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def find_names(machine: GroupDiscoveryMachine, X: Any) -> dict[int, str]:
+def find_names(machine: GroupDiscovery, X: Any) -> dict[int, str]:
     """Names of the supports and of all members of their groups, where the data has names."""
     shown = machine.support_features_
     if machine.affiliations_ is not None:
@@ -101,7 +136,7 @@ def find_names(machine: GroupDiscoveryMachine, X: Any) -> dict[int, str]:
     return {}
 
 
-def support_columns(machine: GroupDiscoveryMachine, X: Any) -> Any:
+def support_columns(machine: GroupDiscovery, X: Any) -> Any:
     """Columns of the supports, strongest first."""
     if is_store(X):
         store = as_store(X)
@@ -113,7 +148,7 @@ def support_columns(machine: GroupDiscoveryMachine, X: Any) -> Any:
     return X[:, machine.support_features_]
 
 
-def checked_dask(machine: GroupDiscoveryMachine, X: Any) -> Any:
+def checked_dask(machine: GroupDiscovery, X: Any) -> Any:
     """A Dask collection as an array with the columns that the machine was fitted on."""
     names = _column_names(X)
     X = as_dask_matrix(X)
@@ -128,25 +163,11 @@ def checked_dask(machine: GroupDiscoveryMachine, X: Any) -> Any:
     return X
 
 
-def _check_width(machine: GroupDiscoveryMachine, n_features: int, what: str, remedy: str = "") -> None:
+def _check_width(machine: GroupDiscovery, n_features: int, what: str, remedy: str = "") -> None:
     if n_features != machine.n_features_in_:
         raise BadInput(
             f"{what} has {n_features} features, but the machine was fitted on {machine.n_features_in_}{remedy}"
         )
-
-
-def _trainable(target: Target, Y: np.ndarray, where: str) -> tuple[Target, np.ndarray]:
-    """A target and its outputs, where a machine can be fitted to them."""
-    if isinstance(target, Numbers):
-        raise BadInput(f"{where}: Unknown label type: continuous. Labels of two classes are needed.")
-    if target.n_outputs > 1:
-        raise BadInput(
-            f"{where}: Only binary classification is supported. The type of the target is multiclass: labels of two "
-            "classes are needed."
-        )
-    if (Y[:, :1] == Y).all():
-        raise BadInput(f"{where} holds samples of one class only: two classes are needed")
-    return target, Y
 
 
 def default_scheduler() -> Any:

@@ -10,7 +10,7 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ SMALL_MODEL, MOST_PACKED = 64 << 20, 100
 #: Samples whose decision values are computed at a time: they stay in the cache.
 _CACHED = 4096
 
-_ARRAYS = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_")
+_ARRAYS = ("support_features_", "weights_", "output_weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_")
 _SCALARS: dict[str, type | tuple[type, ...]] = {
     "n_features_in_": int, "gap_": (int, float), "converged_": bool, "stopped_": str, "n_cuts_": int,
     "redundancy_rate_": (int, float), "timings_": dict, "counts_": dict,
@@ -70,6 +70,7 @@ class FittedModel(Estimator, Protocol):
     classes_: np.ndarray
     support_features_: np.ndarray
     weights_: np.ndarray
+    output_weights_: np.ndarray
     coef_: np.ndarray
     intercept_: np.ndarray
     groups_: dict[int, np.ndarray] | None
@@ -160,7 +161,7 @@ def set_target(model: Any, target: Target) -> None:
         model.classes_ = np.array(target.classes)
 
 
-def decision(columns: Any, coef: np.ndarray, intercept: float) -> np.ndarray:
+def decision(columns: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     """Decision values of a linear model on some features.
 
     Each sample's products are added in the order of the features, so the result has the same bits whether the features
@@ -170,33 +171,36 @@ def decision(columns: Any, coef: np.ndarray, intercept: float) -> np.ndarray:
     ----------
     columns : Block of k rows, or array or sparse matrix of shape (n_samples, k)
         Raw values.
-    coef : ndarray of shape (k,)
-    intercept : float
+    coef : ndarray of shape (n_outputs, k)
+    intercept : ndarray of shape (n_outputs,)
 
     Returns
     -------
-    ndarray of shape (n_samples,)
+    ndarray of shape (n_outputs, n_samples)
 
     Examples
     --------
-    >>> decision(np.array([[1.0, 0.0], [2.0, 3.0]]), np.array([0.5, -1.0]), 0.25).tolist()
-    [0.75, -1.75]
+    >>> decision(np.array([[1.0, 0.0], [2.0, 3.0]]), np.array([[0.5, -1.0]]), np.array([0.25])).tolist()
+    [[0.75, -1.75]]
     """
     rows = columns.matrix() if isinstance(columns, Block) else columns.T
-    values = np.zeros(rows.shape[1])
+    values = np.zeros((len(coef), rows.shape[1]))
     if sp.issparse(rows):
         matrix = sp.csr_array(rows)
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
-        for weight, (start, stop) in zip(coef, itertools.pairwise(matrix.indptr.tolist()), strict=True):
-            values[matrix.indices[start:stop]] += weight * matrix.data[start:stop]
+        for weights, (start, stop) in zip(coef.T, itertools.pairwise(matrix.indptr.tolist()), strict=True):
+            for output, weight in zip(values, weights, strict=True):
+                output[matrix.indices[start:stop]] += weight * matrix.data[start:stop]
     else:
-        for first in range(0, len(values), _CACHED):
-            part = values[first : first + _CACHED]
-            for weight, row in zip(coef, rows[:, first : first + _CACHED], strict=True):
-                part += weight * row
-    return values + intercept
+        for first in range(0, values.shape[1], _CACHED):
+            for output, weights in zip(values, coef, strict=True):
+                part = output[first : first + _CACHED]
+                for weight, row in zip(weights, rows[:, first : first + _CACHED], strict=True):
+                    part += weight * row
+    values += intercept[:, None]
+    return values
 
 
 def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
@@ -240,8 +244,8 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, list))
 
 
-def load(cls: type, path: str | os.PathLike[str]) -> Any:
-    """Read a model; refuses damaged files and newer format versions."""
+def load(class_of: Callable[[Target], type], path: str | os.PathLike[str]) -> Any:
+    """Read a model; refuses damaged files and newer format versions. `class_of` has the class for its target."""
     folder = Path(path)
     try:
         document = json.loads((folder / "model.json").read_bytes())
@@ -267,20 +271,25 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
     if version == 1:
         document["target"] = {"kind": "classes", "classes": document.pop("classes")}
     try:
+        target = target_from_json(document["target"])
+        cls = class_of(target)
+    except KeyError as error:
+        raise BadInput(f"{folder}: the model is malformed: {error}. Fit again.") from error
+    try:
         check_archive(io.BytesIO(data), max(SMALL_MODEL, MOST_PACKED * len(data)))
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return _restore(cls, document, dict(arrays))
+            return _restore(cls, target, document, dict(arrays))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadInput(f"{folder}: the model is malformed: {error}. Fit again.") from error
 
 
-def _restore(cls: type, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    # 0.1 knew no intercept, and one way to get duals
+def _restore(cls: type, target: Target, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    # 0.1 knew no intercept, one way to get duals, and one output
     parameters = {"fit_intercept": False, "master": "cuts", **document["parameters"]}
     parameters |= {name: dict(value) for name, value in parameters.items() if isinstance(value, list)}
     parameters.pop("scheduler", None)  # nobody should connect to an address that a file names
     model = cls(**parameters)
-    target = target_from_json(document["target"])
+    arrays.setdefault("output_weights_", arrays["weights_"][None])
     _check_shapes(document, arrays, target.n_outputs)
     for name in _ARRAYS:
         setattr(model, name, arrays[name])
@@ -319,6 +328,7 @@ def _check_shapes(document: dict[str, Any], arrays: dict[str, np.ndarray], n_out
     mapped = min(k, MAX_MAPPED)
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {
         "support_features_": ("i", (k,)), "weights_": ("f", (k,)), "coef_": ("f", (n_outputs, k)),
+        "output_weights_": ("f", (n_outputs, k)),
         "intercept_": ("f", (n_outputs,)), "lower_bounds_": ("f", (n_cuts,)), "upper_bounds_": ("f", (n_cuts,)),
         "affiliations.support": ("i", (n_pairs,)), "affiliations.feature": ("i", (n_pairs,)),
         "affiliations.correlation": ("f", (n_pairs,)), "affiliations.owner": ("b", (n_pairs,)),

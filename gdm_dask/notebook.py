@@ -27,7 +27,7 @@ def card(model: FittedModel) -> str:
     proved = f"{plural(model.n_cuts_, 'cut')}, gap {model.gap_:.2%} ({outcome(model)}), redundancy rate "
     proved += f"{model.redundancy_rate_:.4f}, {model.timings_['total']:.1f} s. {certificate(model) or ''}"
     return (
-        f'<div style="{_STYLE}"><strong>GroupDiscoveryMachine</strong>: {escape(found)}<br>{escape(proved)}'
+        f'<div style="{_STYLE}"><strong>{type(model).__name__}</strong>: {escape(found)}<br>{escape(proved)}'
         f"{bounds_picture(model.lower_bounds_.tolist(), model.upper_bounds_.tolist())}{_table(model, sizes)}"
         "<small>report('report.html') writes a page with all of it.</small></div>"
     )
@@ -35,12 +35,13 @@ def card(model: FittedModel) -> str:
 
 def _table(model: FittedModel, sizes: list[int] | None) -> str:
     rows = []
+    sides, places = model.target_.sides(model.output_weights_)
     for k, (feature, weight) in enumerate(zip(model.support_features_[:SHOWN], model.weights_, strict=False)):
         name = escape(printable(model.name_of(feature), 60))
         size = "" if sizes is None else f"{sizes[k]:,}"
         rows.append(
             f'<tr><td style="text-align:left"><bdi><code>{name}</code></bdi></td><td>{weight:+.3g}</td>'
-            f'<td style="text-align:left">{escape(str(model.classes_[int(weight > 0)]))}</td><td>{size}</td></tr>'
+            f'<td style="text-align:left">{escape(sides[places[k]])}</td><td>{size}</td></tr>'
         )
     head = "<tr><th>support</th><th>weight</th><th>speaks for</th><th>members</th></tr>"
     left = len(model.support_features_) - len(rows)

@@ -81,7 +81,8 @@ def groups(machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
     n = min(n, len(machine.support_features_))
     ax = _new_axes(6, 0.6 + 0.24 * n) if ax is None else ax
     weights, features = machine.weights_[:n], machine.support_features_[:n].tolist()
-    ax.barh(np.arange(n), weights, color=[CLASS_COLORS[int(weight > 0)] for weight in weights])
+    sides, places = machine.target_.sides(machine.output_weights_)
+    ax.barh(np.arange(n), weights, color=[CLASS_COLORS[int(place) % len(CLASS_COLORS)] for place in places[:n]])
     if machine.groups_ is not None:
         for row, (feature, weight) in enumerate(zip(features, weights, strict=True)):
             size = len(machine.groups_[feature])
@@ -94,8 +95,9 @@ def groups(machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
     ax.invert_yaxis()
     ax.margins(x=0.12)
     ax.axvline(0, color="0.3", linewidth=0.8)
-    no, yes = (str(name).replace("$", r"\$") for name in machine.classes_)
-    ax.set_xlabel(f"weight ({no} $\\leftarrow$ 0 $\\rightarrow$ {yes}); numbers: members of the group")
+    names = [name.replace("$", r"\$") for name in sides]
+    direction = "" if machine.target_.n_outputs > 1 else f" ({names[0]} $\\leftarrow$ 0 $\\rightarrow$ {names[1]})"
+    ax.set_xlabel(f"weight{direction}; numbers: members of the group")
     return ax
 
 
@@ -149,13 +151,15 @@ def image_masks(machine: FittedModel, shape: tuple[int, int], data: Any = None, 
     pixels = shape[0] * shape[1]
     means = np.zeros((1, pixels))
     if data is not None:
-        means = np.zeros((2, pixels))
-        means[:, : machine.n_features_in_] = class_means(Labelled(data, machine))
+        found = class_means(Labelled(data, machine))
+        means = np.zeros((len(found), pixels))
+        means[:, : machine.n_features_in_] = found
     axes = _image_axes(len(means)) if axes is None else np.asarray(axes).reshape(len(means), 3)
     top = means.max() if means.max() > 0 else 1.0
     affiliated = _affiliated(machine)
+    names = [str(name) for name in getattr(machine, "classes_", ["all samples"])]
     for k, (row, mean) in enumerate(zip(axes, means, strict=True)):
-        titles = [str(machine.classes_[k]) if data is not None else "", "supports", "affiliated"]
+        titles = [names[k] if data is not None else "", "supports", "affiliated"]
         for ax, title, chosen in zip(row, titles, ([], machine.support_features_, affiliated), strict=True):
             picture = 0.75 * mean / top
             picture[np.asarray(chosen, np.int64)] = 1.0

@@ -67,18 +67,20 @@ def tune(
     values = {name: grid[name] if isinstance(grid[name], list) else [grid[name]] for name in TUNED if name in grid}
     if not values:
         raise BadInput(f"the grid must have values of {', '.join(TUNED[:-1])} or {TUNED[-1]}, got none")
-    numbers, labels = _chosen_samples(opened, grid.get("samples"))
-    n_folds = grid.get("folds", 3)
-    if np.bincount(labels > 0, minlength=2).min() < n_folds:
+    target = opened.own_target()
+    numbers = _chosen_samples(opened.shape[1], grid.get("samples"))
+    strata = np.argmax(target.members(opened.outputs()), axis=0)[numbers]
+    n_folds, measure = grid.get("folds", 3), "r2" if target.kind == "numbers" else "accuracy"
+    if np.bincount(strata, minlength=max(1, len(opened.classes))).min() < n_folds:
         raise BadInput(f"{opened.url}: each class must have a sample for each of the {n_folds} folds")
-    splits = [Split(numbers[train], numbers[test]) for train, test in splits_of(labels, n_folds)]
+    splits = [Split(numbers[train], numbers[test]) for train, test in splits_of(strata, n_folds)]
     combinations = [{name: row[name] for name in values} for row in ParameterGrid(values)]
-    accuracies = _accuracies(opened, estimator.get_params(deep=False), combinations, splits)
+    scores = _scores(opened, estimator.get_params(deep=False), combinations, splits)
     table = [
-        {**chosen, "accuracy": round(float(row.mean()), 6), "deviation": round(float(row.std()), 6)}
-        for chosen, row in zip(combinations, accuracies, strict=True)
+        {**chosen, measure: round(float(row.mean()), 6), "deviation": round(float(row.std()), 6)}
+        for chosen, row in zip(combinations, scores, strict=True)
     ]
-    best = table[int(np.argmax([row["accuracy"] for row in table]))]
+    best = table[int(np.argmax([row[measure] for row in table]))]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({"table": table, "best": best}, indent=1).encode())
@@ -86,32 +88,32 @@ def tune(
     return {name: best[name] for name in values}
 
 
-def _accuracies(
+def _scores(
     store: FeatureStore,
     parameters: Mapping[str, Any],
     combinations: Sequence[Mapping[str, Any]],
     splits: Sequence[Split],
 ) -> np.ndarray:
-    """Accuracy of each combination on each split; all of them share every read of the store."""
-    labels = store.outputs()[0]
-    k = parameters["n_features_to_select"]
-    codes, classes = (labels > 0).astype(np.int64), np.array(store.classes)
-    weights = [sample_weights(None, parameters["class_weight"], classes, codes[split.train]) for split in splits]
-    train = splits[0].train
+    """Accuracy or R2 of each combination on each split; all of them share every read of the store."""
+    target, outputs = store.own_target(), store.outputs()
+    k, train = parameters["n_features_to_select"], splits[0].train
+    codes, classes = np.argmax(target.members(outputs), axis=0), np.array(store.classes)
+    class_weight = parameters.get("class_weight")
+    weights = [sample_weights(None, class_weight, classes, codes[split.train]) for split in splits]
     settings = [
-        settings_from({**parameters, **chosen}, store.shape[0], len(train), labels[train], weights[0])
+        settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], weights[0])
         for chosen in combinations
     ]
     settings = [replace(one, rivals=(), n_folds=0) for one in settings]  # C by the rule where none is given
     problems = [
-        Problem(labels[split.train], one, split.train, own)
+        Problem(outputs[:, split.train], one, split.train, own)
         for one in settings
         for split, own in zip(splits, weights, strict=True)
     ]
     limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
     scheduler = parameters["scheduler"] or active_client() or "threads"
     largest = max(settings, key=expected_supports)
-    accuracies: list[float] = []
+    scores: list[float] = []
     with (
         open_engine(scheduler, parameters["n_workers"]) as engine,
         stored_data(store, engine, limit, largest, len(problems)) as data,
@@ -121,23 +123,19 @@ def _accuracies(
         while problems:
             some, problems = problems[: data.n_problems], problems[data.n_problems :]
             solve(some, data, lambda problem: None)
-            accuracies += [_accuracy(problem, labels, test, k) for problem, test in zip(some, tests, strict=False)]
-    return np.reshape(accuracies, (len(combinations), len(splits)))
+            for problem, test in zip(some, tests, strict=False):
+                scores.append(target.score(outputs[:, test], _values(problem, outputs, test, k)))
+    return np.reshape(scores, (len(combinations), len(splits)))
 
 
-def _accuracy(problem: Problem, labels: np.ndarray, test: np.ndarray, k: int | None) -> float:
-    """Accuracy on samples that a problem does not have."""
+def _values(problem: Problem, outputs: np.ndarray, test: np.ndarray, k: int | None) -> np.ndarray:
+    """Decision values of samples that a problem does not have."""
     features, rows, _ = select(problem, k)
-    coef, intercept = refit(rows, labels[problem.fold.samples])
-    values = decision(with_samples(problem.whole_rows(features), test), coef, intercept)
-    return float(np.mean(np.where(values > 0, 1.0, -1.0) == labels[test]))
+    coef, intercept = refit(rows, outputs[:, problem.fold.samples], problem.task.refit)
+    return decision(with_samples(problem.whole_rows(features), test), coef, intercept)
 
 
-def _chosen_samples(store: FeatureStore, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    labels = store.codes
-    if len(store.classes) > 2:
-        raise BadInput(f"{store.url}: two classes are needed, got {len(store.classes)}")
-    numbers = np.arange(len(labels))
-    if most is not None and most < len(labels):
-        numbers = np.sort(np.random.default_rng(0).choice(len(labels), most, replace=False))
-    return numbers, labels[numbers]
+def _chosen_samples(n_samples: int, most: int | None) -> np.ndarray:
+    if most is None or most >= n_samples:
+        return np.arange(n_samples)
+    return np.sort(np.random.default_rng(0).choice(n_samples, most, replace=False))

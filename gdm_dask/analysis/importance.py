@@ -1,4 +1,4 @@
-"""Group permutation importance: the drop of accuracy when the members of a group are permuted together.
+"""Group permutation importance: the drop of accuracy, or of R2, when the members of a group are permuted together.
 
 Tools that permute one feature at a time find little in a feature with correlated copies: the copies stand in for it.
 Permuting all members of a group with one permutation removes all information of the group.
@@ -17,8 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.errors import BadInput
 from gdm_dask.model import FittedModel, decision
+from gdm_dask.store.targets import Target
 from gdm_dask.system.resources import default_memory_limit
 
 #: Members of all groups together that a model on all members is fitted on.
@@ -29,12 +31,14 @@ MAX_SAMPLES = 20_000
 
 @dataclass(frozen=True)
 class GroupImportance:
-    """Importance of each group, in the order of the supports. All drops are of accuracy, means over the repeats.
+    """Importance of each group, in the order of the supports. All drops are means over the repeats.
+
+    They are drops of accuracy, or of R2 where the model predicts numbers; so are the accuracies below.
 
     Attributes
     ----------
     support : list of float
-        Drop of the refitted SVM (supports only) when the support is permuted.
+        Drop of the refitted model (supports only) when the support is permuted.
     support_std : list of float
         Its standard deviation over the repeats.
     group, group_std : list of float or None
@@ -42,7 +46,7 @@ class GroupImportance:
     alone : list of float or None
         Drop of that model when only the support is permuted, as single-feature tools do.
     accuracy_supports : float
-        Of the refitted SVM.
+        Of the refitted model.
     accuracy_members : float or None
         Of the model on supports and affiliated features.
     n_members : int or None
@@ -85,7 +89,7 @@ def group_importance(
     data : store, path or URL of one, or tuple (X, y)
         Data to measure accuracy on; best other data than the training data.
     train : as `data`, optional
-        The training data. With it, a linear SVM is fitted on all members as well, and groups are permuted as
+        The training data. With it, a linear model is fitted on all members as well, and groups are permuted as
         a whole.
     n_repeats : int
     seed : int
@@ -110,9 +114,9 @@ def group_importance(
     check_is_fitted(machine)
     if n_repeats < 1:
         raise BadInput(f"n_repeats must be an integer >= 1, got {n_repeats!r}")
-    measured = _Measured(Labelled(data, machine), n_repeats, np.random.default_rng(seed))
-    supports, coef, intercept = machine.support_features_, machine.coef_[0], machine.intercept_[0]
-    accuracy, drops = measured.drops(supports, coef, intercept, [_alone(len(supports))])
+    measured = _Measured(Labelled(data, machine), machine.target_, n_repeats, np.random.default_rng(seed))
+    supports = machine.support_features_
+    accuracy, drops = measured.drops(supports, machine.coef_, machine.intercept_, [_alone(len(supports))])
     everything = dict.fromkeys(_MEMBER_FACTS)
     if train is not None and machine.groups_ is not None:
         everything = _on_all_members(machine, measured, Labelled(train, machine))
@@ -133,24 +137,36 @@ _MEMBER_FACTS = ("group", "group_std", "alone", "accuracy_members", "n_members",
 class _Measured:
     """Data to measure accuracies on, with the permutations that all groups share."""
 
-    def __init__(self, data: Labelled, n_repeats: int, rng: np.random.Generator) -> None:
-        self.data = data
+    def __init__(self, data: Labelled, target: Target, n_repeats: int, rng: np.random.Generator) -> None:
+        self.data, self.target = data, target
         self.sample = np.arange(data.n_samples)
         if data.n_samples > MAX_SAMPLES:
             self.sample = np.sort(rng.choice(data.n_samples, MAX_SAMPLES, replace=False))
         self.permutations = np.stack([rng.permutation(len(self.sample)) for _ in range(n_repeats)])
 
     def drops(
-        self, features: np.ndarray, coef: np.ndarray, intercept: float, groupings: list[list[np.ndarray]]
+        self, features: np.ndarray, coef: np.ndarray, intercept: np.ndarray, groupings: list[list[np.ndarray]]
     ) -> tuple[float, list[tuple[list[float], list[float]]]]:
         """Accuracy of a linear model on some features, and its drop when groups of them are permuted."""
         rows = self.data.rows(features)
         values = decision(rows, coef, intercept)
-        positive = self.data.labels > 0
-        accuracy = float(np.mean((values > 0) == positive))
+        accuracy = self.target.score(self.data.outputs, values)
         columns = rows.matrix().T[self.sample]
-        arguments = values[self.sample], positive[self.sample], self.permutations
-        return accuracy, [_permuted(columns, coef, groups, *arguments) for groups in groupings]
+        return accuracy, [self._permuted(columns, coef, groups, values[:, self.sample]) for groups in groupings]
+
+    def _permuted(
+        self, columns: Any, coef: np.ndarray, groups: list[np.ndarray], values: np.ndarray
+    ) -> tuple[list[float], list[float]]:
+        """Drop of accuracy for each group when its columns are permuted together: mean and deviation."""
+        outputs, nothing = self.data.outputs[:, self.sample], np.zeros(len(coef))
+        accuracy = self.target.score(outputs, values)
+        drops = np.empty((len(groups), len(self.permutations)))
+        for k, group in enumerate(groups):
+            part = decision(columns[:, group], coef[:, group], nothing)
+            rest = values - part
+            for repeat, permutation in enumerate(self.permutations):
+                drops[k, repeat] = accuracy - self.target.score(outputs, rest + part[:, permutation])
+        return drops.mean(axis=1).tolist(), drops.std(axis=1).tolist()
 
 
 def _on_all_members(model: FittedModel, measured: _Measured, train: Labelled) -> dict[str, Any]:
@@ -159,8 +175,8 @@ def _on_all_members(model: FittedModel, measured: _Measured, train: Labelled) ->
     members = np.unique(np.concatenate(groups))
     rows = train.rows(members)
     usable = np.flatnonzero(rows.norms > 0)
-    coef = np.zeros(len(members))
-    coef[usable], intercept = refit(rows.rows(usable), train.labels)
+    coef = np.zeros((len(train.outputs), len(members)))
+    coef[:, usable], intercept = refit(rows.rows(usable), train.outputs, task_of(model.target_.kind).refit)
     whole = [np.searchsorted(members, group) for group in groups]
     alone = [np.searchsorted(members, [support]) for support in model.support_features_]
     accuracy, drops = measured.drops(members, coef, intercept, [whole, alone])
@@ -191,21 +207,6 @@ def _strongest_members(model: FittedModel, train: Labelled, n_samples: int) -> t
     first = ordered.groupby("support", sort=False)["feature"]
     strongest = {support: np.sort(features.to_numpy()[:cut]) for support, features in first}
     return [np.union1d(strongest[int(k)], [k]) for k in model.support_features_], int(min(cut, sizes.max()))
-
-
-def _permuted(
-    columns: Any, coef: np.ndarray, groups: list[np.ndarray], values: np.ndarray, positive: np.ndarray,
-    permutations: np.ndarray,
-) -> tuple[list[float], list[float]]:  # fmt: skip
-    """Drop of accuracy for each group when its columns are permuted together: mean and deviation."""
-    accuracy = np.mean((values > 0) == positive)
-    drops = np.empty((len(groups), len(permutations)))
-    for k, group in enumerate(groups):
-        part = decision(columns[:, group], coef[group], 0.0)
-        rest = values - part
-        for repeat, permutation in enumerate(permutations):
-            drops[k, repeat] = accuracy - np.mean((rest + part[permutation] > 0) == positive)
-    return drops.mean(axis=1).tolist(), drops.std(axis=1).tolist()
 
 
 def level(sizes: np.ndarray, budget: int) -> int:

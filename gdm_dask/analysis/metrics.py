@@ -1,4 +1,4 @@
-"""Accuracy, balanced accuracy, AUC and redundancy of a fitted model on labelled data."""
+"""Accuracy or R2, and redundancy, of a fitted model on data with a target."""
 
 from __future__ import annotations
 
@@ -14,77 +14,88 @@ from gdm_dask.features.correlation import as_rows, block_redundancy_rate
 from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
-from gdm_dask.store.targets import TwoClasses
+from gdm_dask.store.targets import Target
 
 #: Samples of a task that predicts.
 CHUNK = 100_000
 
 
-class _KnownClasses(Protocol):
-    """A model, as far as labels and features are compared with its own."""
+class _KnownTarget(Protocol):
+    """A model, as far as targets and features are compared with its own."""
 
     n_features_in_: int
-    classes_: np.ndarray
+    target_: Target
 
 
 class Labelled:
-    """A store, or a matrix and its labels, as rows of features and labels -1 and +1.
+    """A store, or a matrix and its labels or numbers, as rows of features and outputs of a model.
 
     Parameters
     ----------
     data : store, path or URL of one, or tuple (X, y)
         Samples x features in a tuple.
-    model : GroupDiscoveryMachine
+    model : GroupDiscoveryMachine or GroupDiscoveryRegressor
         Fitted; the data must have its features and classes. A class is known by its value, or by its text: a store
         that was made of text has the classes "0" and "1" where a matrix has 0 and 1.
+
+    Attributes
+    ----------
+    outputs : ndarray of shape (n_outputs, n_samples)
+        See `Target.encode`.
+    y : ndarray
+        The same in terms of the model: its classes, or numbers.
+    members : ndarray of shape (n_classes, n_samples), bool
+        See `Target.members`.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> fitted = SimpleNamespace(n_features_in_=2, classes_=np.array(["ham", "spam"]))
+    >>> fitted = SimpleNamespace(n_features_in_=2, target_=TwoClasses(("ham", "spam")))
     >>> data = Labelled(([[1.0, 0.0], [0.0, 3.0]], ["spam", "ham"]), fitted)
-    >>> data.labels.tolist(), data.rows(np.array([1])).values.tolist()
-    ([1, -1], [[0.0, 3.0]])
+    >>> data.outputs.tolist(), data.rows(np.array([1])).values.tolist()
+    ([[1.0, -1.0]], [[0.0, 3.0]])
     """
 
-    def __init__(self, data: Any, model: _KnownClasses) -> None:
+    def __init__(self, data: Any, model: _KnownTarget) -> None:
         self.store: FeatureStore | None = None
         self._X: Any = None
-        codes: np.ndarray  # position of each sample's class in `classes`
         if is_store(data):
             self.store = as_store(data)
             self.name = self.store.url.rstrip("/").rsplit("/", 1)[-1]
-            self.n_features, classes, codes = self.store.shape[0], self.store.classes, self.store.codes
+            self.n_features, n_samples, y = *self.store.shape, self.store.y
         elif isinstance(data, tuple) and len(data) == 2:
             self.name = "the given matrix"
-            self._X = _in_memory(data[0])
-            self.n_features = self._X.shape[1]
-            found, codes = np.unique(np.asarray(data[1]).ravel(), return_inverse=True)
-            classes = found.tolist()
-            if len(codes) != self._X.shape[0]:
-                raise BadInput(f"{self.name} has {self._X.shape[0]} samples, but there are {len(codes)} labels")
+            self._X, y = _in_memory(data[0]), np.asarray(data[1])
+            n_samples, self.n_features = self._X.shape
         else:
             raise BadInput(
                 f"the data must be a store, the path or URL of one, or a tuple (X, y), got {type(data).__name__}"
             )
+        if len(y) != n_samples:
+            raise BadInput(f"{self.name} has {n_samples} samples, but there are {len(y)} labels")
         if self.n_features != model.n_features_in_:
             raise BadInput(
                 f"{self.name} has {self.n_features} features, but the model was fitted on {model.n_features_in_}"
             )
-        self.labels = self._signs(classes, model.classes_.tolist())[codes.astype(np.int64)]
+        known = getattr(model.target_, "classes", None)
+        self.y = y if known is None else self._known(y.ravel(), list(known))
+        self.outputs = model.target_.encode(self.y, self.name)
+        self.members = model.target_.members(self.outputs)
 
-    def _signs(self, classes: list[Any], known: list[Any]) -> np.ndarray:
-        """-1 or +1 for each class, by its position in the model's `classes_`."""
-        positions = [_position(name, known) for name in classes]
+    def _known(self, y: np.ndarray, known: list[Any]) -> np.ndarray:
+        """Labels as the model has them."""
+        classes, codes = np.unique(y, return_inverse=True)
+        positions = [_position(name, known) for name in classes.tolist()]
         unknown = [str(name) for name, position in zip(classes, positions, strict=True) if position < 0]
         if unknown:
             raise BadInput(f"{self.name} has the classes {unknown}, but the model was fitted on {known}")
-        return np.array([-1, 1])[positions]
+        labels: np.ndarray = np.array(known)[positions][codes]
+        return labels
 
     @property
     def n_samples(self) -> int:
         """Number of samples."""
-        return len(self.labels)
+        return int(self.outputs.shape[1])
 
     @property
     def is_sparse(self) -> bool:
@@ -126,21 +137,16 @@ def _in_memory(X: Any) -> Any:
     return X
 
 
-def measures(labels: np.ndarray, values: np.ndarray) -> dict[str, float | None]:
-    """Quality of decision values against labels -1 and +1; see `TwoClasses.measures`."""
-    return TwoClasses((-1, 1)).measures(labels, values[None])
-
-
 def evaluate(
     model: FittedModel, store: FeatureStore, distributed: bool = False, scheduler: Any = None
 ) -> dict[str, Any]:
-    """Accuracy, balanced accuracy, AUC and redundancy rate of a model on a store, with the sizes.
+    """Measures of the model's target, such as accuracy or R2, and the redundancy rate on a store, with the sizes.
 
-    Balanced accuracy and AUC are None where the store has samples of one class only.
+    Measures that need several classes are None where the store has samples of one class only.
 
     Parameters
     ----------
-    model : GroupDiscoveryMachine
+    model : GroupDiscoveryMachine or GroupDiscoveryRegressor
         Fitted.
     store : FeatureStore
     distributed : bool
@@ -148,22 +154,23 @@ def evaluate(
     scheduler : str, optional
         Where these tasks run: a name of Dask's, or the address of a scheduler.
     """
-    if [str(value) for value in store.classes] != [str(value) for value in model.classes_]:
-        raise BadInput(
-            f"{store.url} has the classes {store.classes}, but the model was fitted on {model.classes_.tolist()}: "
-            "ingest it with --like the training store"
-        )
     if store.shape[0] != model.n_features_in_:
         raise BadInput(
             f"{store.url} has {store.shape[0]} features, but the model was fitted on {model.n_features_in_}: "
             "ingest it with --like the training store"
         )
+    try:
+        y = Labelled(store, model).y
+    except BadInput as error:
+        raise BadInput(f"{error}: ingest it with --like the training store") from error
     rows = store.load_rows(model.support_features_)
-    linear = LinearDecision(model.coef_[0], model.intercept_[0])
-    values = linear.predict_in_parallel(rows, scheduler) if distributed else linear.predict(rows)
+    values = decision(rows, model.coef_, model.intercept_)
+    if distributed:
+        outputs = zip(model.coef_, model.intercept_, strict=True)
+        values = np.array([LinearDecision(*output).predict_in_parallel(rows, scheduler) for output in outputs])
     members = 0 if model.groups_ is None else len(np.unique(np.concatenate(list(model.groups_.values()))))
     return {
-        **model.target_.measures(model.classes_[store.codes], values[None]),
+        **model.target_.measures(y, values),
         "redundancy_rate": block_redundancy_rate(rows),
         "n_samples": store.shape[1],
         "n_features": store.shape[0],
@@ -178,6 +185,7 @@ class LinearDecision:
     Parameters
     ----------
     coef : ndarray of shape (k,)
+        Of one output.
     intercept : float
     """
 
@@ -186,7 +194,8 @@ class LinearDecision:
 
     def predict(self, columns: Any) -> np.ndarray:
         """Decision values of raw columns, or of a block of rows."""
-        return decision(columns, self.coef, self.intercept)
+        values: np.ndarray = decision(columns, self.coef[None], np.array([self.intercept]))[0]
+        return values
 
     def predict_in_parallel(self, rows: Block, scheduler: Any = None, chunk: int = CHUNK) -> np.ndarray:
         """`predict` by a task for each chunk of samples."""

@@ -28,7 +28,7 @@ from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.model import FittedModel
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.target_files import check_targets
-from gdm_dask.store.targets import Target, TwoClasses, infer_target
+from gdm_dask.store.targets import Target, infer_target
 from gdm_dask.system.resources import parse_bytes
 
 logger = logging.getLogger(__name__)
@@ -56,19 +56,16 @@ def draw_samples(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(chosen))
 
 
-def _outputs(X: Any, y: Any, n_samples: int) -> tuple[Target, np.ndarray]:
-    """The target and its outputs (K, n); a store brings its own."""
+def _outputs(model: FittedModel, X: Any, y: Any, n_samples: int) -> tuple[Target, np.ndarray]:
+    """The target and its outputs (K, n), of the model's task; a store brings its own."""
     if y is not None:
         y = check_targets(y.compute() if is_dask(y) else y, n_samples, "y")
-        target = infer_target(y)
-        Y = target.encode(y)
     elif isinstance(X, FeatureStore):
-        target, Y = X.own_target(), X.outputs()
+        y = X.y
     else:
         raise BadInput("y must be given: a matrix has no labels of its own")
-    if not isinstance(target, TwoClasses):
-        raise BadInput("y must hold labels of two classes")
-    return target, Y
+    target = infer_target(y, "regression" if model.target_.kind == "numbers" else "classification")
+    return target, target.encode(y)
 
 
 def checked_matrix(X: Any) -> Any:
@@ -104,15 +101,15 @@ def fit_subsamples(
     n_features, n_samples = X.shape if isinstance(X, FeatureStore) else X.shape[::-1]
     if n_features != model.n_features_in_:
         raise BadInput(f"X has {n_features} features, but the machine was fitted on {model.n_features_in_}")
-    target, Y = _outputs(X, y, n_samples)
+    target, Y = _outputs(model, X, y, n_samples)
     codes, classes = target.members(Y).argmax(axis=0), np.array(getattr(target, "classes", ()))
     parameters = model.get_params(deep=False)
     problems = []
     for repeat in range(n_repeats):
         samples = draw_samples(codes, fraction, seed + repeat)
-        weights = sample_weights(None, parameters["class_weight"], classes, codes[samples])
-        settings = _settings(model, {**parameters, "certify": False}, Y[0, samples], weights)
-        problems.append(Problem(Y[0, samples], settings, samples, weights))
+        weights = sample_weights(None, parameters.get("class_weight"), classes, codes[samples])
+        settings = _settings(model, {**parameters, "certify": False}, Y[:, samples], weights)
+        problems.append(Problem(Y[:, samples], settings, samples, weights))
     found: list[Groups] = []
     with ExitStack() as stack:
         limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
@@ -138,10 +135,10 @@ def fit_subsamples(
 
 
 def _settings(
-    model: FittedModel, parameters: dict[str, Any], labels: np.ndarray, weights: np.ndarray | None
+    model: FittedModel, parameters: dict[str, Any], targets: np.ndarray, weights: np.ndarray | None
 ) -> Settings:
     """Settings for a subsample; where folds chose C, the candidate that they chose for the model."""
-    settings = settings_from(parameters, model.n_features_in_, len(labels), labels, weights)
+    settings = settings_from(parameters, model.n_features_in_, model.target_.kind, targets, weights)
     chosen = (getattr(model, "C_path_", None) or {}).get("chosen", 0)
     candidates = [settings, *settings.rivals][: chosen + 1]
     return replace(candidates[-1], rivals=(), n_folds=0)

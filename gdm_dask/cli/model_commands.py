@@ -22,7 +22,7 @@ from gdm_dask.system.resources import format_bytes
 if TYPE_CHECKING:
     from gdm_dask.analysis.stability import Stability
     from gdm_dask.cutting_plane.problem import Iteration
-    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.model import FittedModel
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,12 @@ def fit(
     target: Annotated[
         str | None, typer.Option(metavar="FILE", help="Labels to fit, instead of the store's: .npy, .csv or text.")
     ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="classification or regression; by default what the labels or numbers are for.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Regression: errors up to so many standard deviations cost nothing.")
+    ] = None,
     parameters: Any = None,
     scheduler: opt.Scheduler = None,
     workers: opt.Workers = None,
@@ -62,16 +68,22 @@ def fit(
     """Select support features of a store and find their groups.
 
     gdm fit train.zarr --run runs/first --n-features-to-select 100
+
+    gdm fit prices.zarr --run runs/prices --n-features-to-select 50 --task regression
     """
-    from gdm_dask.inputs import settings_of
+    from gdm_dask.estimator import estimator_for
+    from gdm_dask.inputs import settings_of, target_of_task
     from gdm_dask.pipeline.run_directory import RunDirectory
     from gdm_dask.store.target_files import check_targets
 
     opened = gdm_dask.open_store(store)
     y = None if target is None else check_targets(target, opened.shape[1], store)
     with opt.chosen_scheduler(scheduler, security) as chosen:
-        estimator = gdm_dask.GroupDiscoveryMachine(scheduler=chosen, n_workers=workers, **parameters)
-        enough = settings_of(estimator, *opened.shape).n_supports
+        known = target_of_task(opened, y, task)
+        outputs = known.encode(opened.y if y is None else y)
+        given = parameters | {"epsilon": epsilon, "scheduler": chosen, "n_workers": workers}
+        estimator = estimator_for(known, given)
+        enough = settings_of(estimator, opened.shape[0], known, outputs).n_supports
         with live_cuts(opened.shape[0], enough, estimator.tol, log_iteration) as on_cut:
             model = RunDirectory(run).fit(estimator, opened, resume, overwrite, callback=on_cut, y=y)
     summarise(model, run)
@@ -82,7 +94,7 @@ def log_iteration(iteration: Iteration) -> None:
     logger.info("%s", iteration)
 
 
-def summarise(model: GroupDiscoveryMachine, run: Path) -> None:
+def summarise(model: FittedModel, run: Path) -> None:
     """Print the result of a fit."""
     from gdm_dask.report.summary import certificate, outcome, trade_off
 
@@ -113,13 +125,15 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; standard output otherwise.")
     ] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Print decision values beside the labels.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Print decision values, too.")] = False,
 ) -> None:
-    """Print the predicted label of every sample of a store, one per line."""
-    model = gdm_dask.GroupDiscoveryMachine.load(run)
-    decision = model.decision_function(gdm_dask.open_store(store))
-    labels, values = model.target_.decode(decision[None]), decision.tolist()
-    lines = [f"{label}\t{value!r}" if scores else str(label) for label, value in zip(labels, values, strict=True)]
+    """Print the predicted label or numbers of every sample of a store, one sample per line."""
+    model = gdm_dask.load_model(run)
+    values = model.decision_values(gdm_dask.open_store(store))
+    found = model.target_.decode(values)
+    lines = ["\t".join(map(str, row.tolist())) for row in found.reshape(len(found), -1)]
+    if scores:
+        lines = ["\t".join([line, *map(repr, row)]) for line, row in zip(lines, values.T.tolist(), strict=True)]
     text = "\n".join(lines) + "\n"
     if output is None:
         sys.stdout.write(text)
@@ -133,10 +147,10 @@ def evaluate(
     store: opt.Store,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Print accuracy, balanced accuracy, AUC, redundancy rate and sizes of a fitted model on a store."""
+    """Print accuracy or R2, redundancy rate and sizes of a fitted model on a store."""
     from gdm_dask.analysis.metrics import evaluate as evaluate_model
 
-    facts = evaluate_model(gdm_dask.GroupDiscoveryMachine.load(run), gdm_dask.open_store(store))
+    facts = evaluate_model(gdm_dask.load_model(run), gdm_dask.open_store(store))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -159,7 +173,7 @@ def groups(
 
     TSV has a line for each pair: support, its name, feature, its name, correlation, owner.
     """
-    model = gdm_dask.GroupDiscoveryMachine.load(run)
+    model = gdm_dask.load_model(run)
     if model.affiliations_ is None or model.groups_ is None:
         raise BadInput(f"{run}: the fit has no groups. Fit again with --groups.")
     name = model.name_of
@@ -185,7 +199,7 @@ def _cell(value: Any) -> str:
     return plain(str(value).replace("\\", "\\\\").replace("\n", "\\n"))
 
 
-def _print_groups(model: GroupDiscoveryMachine, members: int) -> None:
+def _print_groups(model: FittedModel, members: int) -> None:
     assert model.affiliations_ is not None
     assert model.groups_ is not None
     table = Table("support", "weight", "members", "affiliated features (correlation)", box=None, pad_edge=False)
@@ -224,7 +238,7 @@ def report(
     """
     from gdm_dask.report.images import parse_shape
 
-    model = gdm_dask.GroupDiscoveryMachine.load(run)
+    model = gdm_dask.load_model(run)
     text = model.report(
         output,
         title=title or f"{run.resolve().name}: supports and their groups",
@@ -232,7 +246,7 @@ def report(
         store=None if store is None else gdm_dask.open_store(store),
         test=None if test is None else gdm_dask.open_store(test),
         image_shape=None if image_shape is None else parse_shape(image_shape),
-        compare=None if compare is None else gdm_dask.GroupDiscoveryMachine.load(compare),
+        compare=None if compare is None else gdm_dask.load_model(compare),
         compare_name=str(compare),
         stability=_saved_stability(run, model),
         n_repeats=repeats,
@@ -249,7 +263,7 @@ def run_facts(run: Path) -> dict[str, Any]:
     return {key: document[key] for key in ("store", "fingerprint") if key in document}
 
 
-def _saved_stability(run: Path, model: GroupDiscoveryMachine) -> Stability | None:
+def _saved_stability(run: Path, model: FittedModel) -> Stability | None:
     from gdm_dask.analysis.stability import Stability
 
     path = run / STABILITY_FILE
@@ -285,7 +299,7 @@ def stability(
     """
     from gdm_dask.analysis.stability import stability_selection
 
-    model = gdm_dask.GroupDiscoveryMachine.load(run)
+    model = gdm_dask.load_model(run)
     opened = gdm_dask.open_store(store)
     fitted_on = run_facts(run).get("fingerprint")
     if fitted_on not in (None, opened.fingerprint):

@@ -69,11 +69,13 @@ def _summarise(record: Record, folder: Path) -> None:
     current = [name for name, entry in record.stages.items() if entry["state"] == "up to date"]
     done = [name for name, entry in record.stages.items() if entry["state"] == "done"]
     facts = record.facts
+    measure = "accuracy" if "accuracy" in facts else "r2"
+    shown = "not defined" if facts[measure] is None else f"{facts[measure]:.4f}"
     lines = [
         ("pipeline", f"{record.pipeline} in {folder}"),
         ("up to date", ", ".join(current) or "nothing"),
         ("done", f"{', '.join(done) or 'nothing'} ({record.seconds:.1f} s in all)"),
-        ("accuracy", f"{facts['accuracy']:.4f} on the {facts['on']} set of {facts['n_samples']:,} samples"),
+        (measure, f"{shown} on the {facts['on']} set of {facts['n_samples']:,} samples"),
         ("redundancy", f"{facts['redundancy_rate']:.4f}"),
         (
             "features",
@@ -146,6 +148,7 @@ def tune(
     gdm tune train.zarr -k 50 --tau 0.25 --tau 0.5 --C 10 --C 50 -o tuning.json
     """
     from gdm_dask.analysis.cross_validation import tune as tune_store
+    from gdm_dask.estimator import estimator_for
 
     given = {"tau": tau, "C": C, "cut_size": cut_size}
     grid: dict[str, Any] = {name: values for name, values in given.items() if values}
@@ -155,5 +158,6 @@ def tune(
             "n_features_to_select": n_features_to_select, "scheduler": chosen, "n_workers": workers,
             "memory_limit": memory_limit,
         }  # fmt: skip
-        best = tune_store(store, gdm_dask.GroupDiscoveryMachine(**parameters), grid, output)
+        opened = gdm_dask.open_store(store)
+        best = tune_store(opened, estimator_for(opened.own_target(), parameters), grid, output)
     show([(name, str(value)) for name, value in best.items()])

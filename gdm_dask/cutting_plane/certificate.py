@@ -19,6 +19,7 @@ import numpy as np
 from gdm_dask.cutting_plane.matching import Cut, find_cut
 from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL
 from gdm_dask.cutting_plane.settings import Settings
+from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
@@ -59,7 +60,7 @@ class Certificate:
 
 def certify(
     data: Data,
-    labels: np.ndarray,
+    targets: np.ndarray,
     settings: Settings,
     k: int,
     features: np.ndarray,
@@ -71,8 +72,7 @@ def certify(
     Parameters
     ----------
     data : Data
-    labels : ndarray of shape (n_samples,)
-        -1 or +1.
+    targets : ndarray of shape (n_outputs, n_samples)
     settings : Settings
         Of the fit: C, tau, intercept and matching.
     k : int
@@ -83,7 +83,7 @@ def certify(
     weights : ndarray of shape (n_samples,), optional
         Of the samples, as in the fit.
     """
-    search = Search(labels, settings, k, weights)
+    search = Search(targets, settings, k, weights)
     empty = objective(search.master.bound(0.0))
     search.add(features, rows)
     reached = objective(search.master.solve_union(MASTER_TOL).lower)
@@ -108,12 +108,13 @@ def objective(theta: float) -> float:
 class Search:
     """The cutting plane over all features, with cuts of k."""
 
-    def __init__(self, labels: np.ndarray, settings: Settings, k: int, weights: np.ndarray | None = None) -> None:
+    def __init__(self, targets: np.ndarray, settings: Settings, k: int, weights: np.ndarray | None = None) -> None:
         self.limit = correlation_limit(settings.tau)
         self.fold = Fold(weights=weights)
-        self.master = Master(labels, settings.C, weights, intercept=settings.intercept, tol=MASTER_TOL)
+        self._task = task_of(settings.task, settings.epsilon)
+        self.master = Master(targets, settings.C, weights, self._task.search, settings.intercept, MASTER_TOL)
         self._settings, self._k = settings, k
-        few = min(FEW_FEATURES, FEW_VALUES // len(labels))
+        few = min(FEW_FEATURES, FEW_VALUES // self.master.rows.n_samples)
         self._most = max(MOST_FEATURES * (settings.n_supports or k), few)
         self._places: dict[int, int] = {}
         self._cuts: list[set[int]] = []
@@ -122,7 +123,10 @@ class Search:
         """The best of all features, for the present duals."""
         n_least = LEAST_CUTS * self._k
         n_working = max(self._settings.n_working, n_least)
-        return Question(self.master.duals, n_working, n_values=WORKING_VALUES, n_least=n_least)
+        least_effective = self._task.least_effective(self.master.total_weight)
+        return Question(
+            self.master.duals, n_working, n_values=WORKING_VALUES, n_least=n_least, least_effective=least_effective
+        )
 
     def find(self, seen: WorkingSet, matching: str) -> Cut:
         """The most violated cut."""

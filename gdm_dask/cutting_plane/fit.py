@@ -55,7 +55,7 @@ def stored_data(
     dense = None if store.is_sparse else store.largest_rows(n_supports)
     work = FitWork(
         [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks],
-        store.shape[1], n_supports, n_passes, dense, n_problems or n_problems_of(settings),
+        store.shape[1], n_supports, n_passes, dense, n_problems or n_problems_of(settings), settings.n_outputs,
     )  # fmt: skip
     while True:
         plan = work.plan(limit, engine.shares_memory)
@@ -99,7 +99,7 @@ class Fit:
     groups: dict[int, np.ndarray] | None
     affiliations: pd.DataFrame | None
     coef: np.ndarray
-    intercept: float
+    intercept: np.ndarray
     lower_bounds: np.ndarray
     upper_bounds: np.ndarray
     gap: float
@@ -114,7 +114,7 @@ class Fit:
 
 def fit(
     data: Data,
-    labels: np.ndarray,
+    targets: np.ndarray,
     settings: Settings,
     k: int | None,
     groups: bool = True,
@@ -128,8 +128,8 @@ def fit(
     Parameters
     ----------
     data : Data
-    labels : ndarray of shape (n_samples,)
-        -1 or +1.
+    targets : ndarray of shape (n_outputs, n_samples)
+        -1 or +1 for classes, standardised numbers.
     settings : Settings
     k : int or None
         How many supports to choose of those that enter.
@@ -145,7 +145,7 @@ def fit(
         Of the samples, not negative: a sample of weight 2 counts as two.
     """
     clock = work_clock()
-    problem, trade_off = search(data, labels, settings, checkpoint, on_cut, weights)
+    problem, trade_off = search(data, targets, settings, checkpoint, on_cut, weights)
     seconds = {part: sum(it.seconds[part] for it in problem.iterations) for part in ("scores", "matching", "master")}
     if settings.rivals:  # the other problems took the rest
         seconds["folds"] = max(0.0, work_clock() - clock - sum(seconds.values()))
@@ -159,13 +159,13 @@ def fit(
     found, table = find_groups(data, supports, rows, settings.tau, problem) if groups else (None, None)
     seconds["groups"] = work_clock() - clock
     clock = work_clock()
-    coef, intercept = refit(rows, labels)
+    coef, intercept = refit(rows, targets, problem.task.refit)
     seconds["refit"] = work_clock() - clock
     certificate = None
     if certify and k is not None:
         clock = work_clock()
         problem.working_set = None  # makes room for the working sets of the certificate
-        certificate = certify_choice(data, labels, problem.settings, k, supports, rows, weights)
+        certificate = certify_choice(data, targets, problem.settings, k, supports, rows, weights)
         seconds["certify"] = work_clock() - clock
     counts = asdict(data.counts)
     del counts["seconds"]
@@ -196,7 +196,7 @@ def fit(
 
 def search(
     data: Data,
-    labels: np.ndarray,
+    targets: np.ndarray,
     settings: Settings,
     checkpoint: Checkpoint | None = None,
     on_cut: Callable[[Iteration], None] | None = None,
@@ -209,8 +209,8 @@ def search(
             on_cut(problem.iterations[-1])
 
     if settings.rivals:
-        return Trials(data, labels, settings, checkpoint, report, weights).search()
-    problem = Problem(labels, settings, weights=weights)
+        return Trials(data, targets, settings, checkpoint, report, weights).search()
+    problem = Problem(targets, settings, weights=weights)
     if checkpoint is not None and checkpoint.exists():
         checkpoint.load({0: problem}, data)
 

@@ -43,6 +43,8 @@ class FitWork:
         What the rows of so many supports take at most; a guess otherwise.
     n_problems : int
         Problems that share the reads, each with vectors and supports of its own.
+    n_outputs : int
+        Outputs of each problem, each with vectors of its own.
     """
 
     block_bytes: list[int]
@@ -52,6 +54,7 @@ class FitWork:
     n_passes: int
     support_bytes: int | None = None
     n_problems: int = 1
+    n_outputs: int = 1
 
     @property
     def driver_bytes(self) -> int:
@@ -63,7 +66,7 @@ class FitWork:
             rows, once = SUPPORT_COPIES * self.support_bytes, self.support_bytes
         pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
         working = min(VALUE_BYTES * WORKING_VALUES, once // self.n_supports * WORKING_FEATURES, sum(self.block_bytes))
-        vectors = 8 * self.n_samples * DRIVER_VECTORS
+        vectors = 8 * self.n_samples * DRIVER_VECTORS * self.n_outputs
         shared = POOL_COPIES * pool + WORKING_COPIES * working  # one problem at a time chooses, or takes cuts
         return DRIVER_BYTES + self.n_problems * (vectors + rows) + (self.n_problems - 1) * pool + shared
 
@@ -72,7 +75,7 @@ class FitWork:
         """What one task holds while it works on a block."""
         blocks = zip(self.block_bytes, self.block_rows, strict=True)
         largest = max((size + ROW_BYTES * rows for size, rows in blocks), default=0)
-        return largest + 8 * self.n_samples * WORKER_VECTORS * self.n_problems + TASK_BYTES
+        return largest + 8 * self.n_samples * WORKER_VECTORS * self.n_problems * self.n_outputs + TASK_BYTES
 
     def plan(self, limit: int | None, in_driver: bool) -> FitPlan:
         """How its processes share the memory; see `FitPlan`."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from gdm_dask.cutting_plane.matching import Cut, find_cut
 from gdm_dask.cutting_plane.settings import Settings
+from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WorkingSet, sizes_of
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.correlation import correlation_limit
@@ -85,11 +86,11 @@ class Problem:
 
     Parameters
     ----------
-    labels : ndarray of shape (n_samples,)
-        -1 or +1.
+    targets : ndarray of shape (n_outputs, n_samples) or (n_samples,)
+        -1 or +1 for classes.
     settings : Settings
     samples : ndarray of int64, increasing, optional
-        The samples that the problem has, and that `labels` are of; all by default.
+        The samples that the problem has, and that `targets` are of; all by default.
     weights : ndarray of float64, optional
         Their weights, not negative: a sample of weight 2 counts as two. All 1 by default.
 
@@ -97,6 +98,7 @@ class Problem:
     ----------
     fold : Fold
         Samples and weights.
+    task : Task
     supports : Supports
     master : Master
     cuts : list of list of int
@@ -117,15 +119,16 @@ class Problem:
 
     def __init__(
         self,
-        labels: np.ndarray,
+        targets: np.ndarray,
         settings: Settings,
         samples: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> None:
         self.settings = settings
         self.fold = Fold(samples, weights)
+        self.task = task_of(settings.task, settings.epsilon)
         self.supports = Supports(correlation_limit(settings.tau))
-        self.master = Master(labels, settings.C, weights, intercept=settings.intercept, tol=MASTER_TOL)
+        self.master = Master(targets, settings.C, weights, self.task.search, settings.intercept, MASTER_TOL)
         self.cuts: list[list[int]] = []
         self.solution: MasterSolution | None = None
         self.lower_bounds: list[float] = []
@@ -158,17 +161,20 @@ class Problem:
 
     def question(self) -> Question:
         """What the next read is to find."""
-        n_least = LEAST_CUTS * self.settings.cut_size
-        n_working = max(self.settings.n_working, n_least)
-        question = Question(self.master.duals, n_working, self.supports.known(), WORKING_VALUES, n_least)
+        n_working = max(self.settings.n_working, LEAST_CUTS * self.settings.cut_size)
+        question = self._question(n_working, WORKING_VALUES)
         if self.is_crowded and self.supports.rows is not None:
             return replace(question, supports=prepare(self.supports.rows, self.supports.limit))
         return question
 
     def last_question(self) -> Question:
         """What a read after the last cut is to find, for `verify`."""
+        return self._question(LEAST_CUTS * self.settings.cut_size, 0)
+
+    def _question(self, k: int, n_values: int) -> Question:
         n_least = LEAST_CUTS * self.settings.cut_size
-        return Question(self.master.duals, n_least, self.supports.known(), 0, n_least)
+        least_effective = self.task.least_effective(self.master.total_weight)
+        return Question(self.master.duals, k, self.supports.known(), n_values, n_least, least_effective=least_effective)
 
     def see(self, seen: Seen, seconds: float = 0.0, bytes_read: int = 0) -> None:
         """Take what a read brought, and what it took."""

@@ -3,9 +3,9 @@
 The cutting plane lets features enter greedily and never takes one back. So it is run until more supports than wanted
 have entered, and the choice among them is made here, on the driver, without reading the data again. With
 
-    F(S) = min over w, b of  1/2 ||w||^2 + C/2 sum_i (1 - y_i (w . z_i + b))_+^2     on the features S,
+    F(S) = min over W, b of  1/2 ||W||^2 + C sum_i sum_k l(y_ik, W_k . z_i + b_k)     on the features S,
 
-which is (3) with an intercept, summed over the outputs where there are several,
+which is (3) with an intercept, summed over the outputs k, with the squared hinge loss for classes,
 
 1. *backward*: remove the support that F misses least, a few at a time, until k are left;
 2. *swaps*: exchange a chosen support for another one as long as that lowers F;
@@ -31,6 +31,8 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.svm import LocalMachine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, stack
+from gdm_dask.master.losses import Loss
+from gdm_dask.master.problem import SQUARED_HINGE
 from gdm_dask.master.rows import Rows
 from gdm_dask.system.blas import single_threaded_blas
 
@@ -47,6 +49,8 @@ REDUNDANCY_PRICE = 0.06
 #: redundancy of 50 or 100 features goes for 0.05 to 0.2 % of accuracy.
 REDUNDANCY_BUDGET = 0.006
 BUDGET_FEATURES = 50
+#: Features of the pool that may stand in for supports, over all outputs with a Hessian of their own.
+MAX_OTHERS = 6000
 #: Stands for a G of 0, of features that are worth nothing.
 TINY = 1e-300
 
@@ -56,27 +60,34 @@ NO_WEIGHT = 1e-8
 
 
 def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarray]:
-    """The supports to keep, strongest first, their raw rows, and their weights."""
+    """The supports to keep, strongest first, their raw rows, and their weights (n_outputs, k)."""
     solution, rows = problem.solution, problem.supports.rows
     if solution is None or rows is None:
-        raise BadInput("no feature differs between the classes: all features are constant, or their scores are 0")
+        raise BadInput("no feature tells anything about y: all features are constant, or their scores are 0")
     features = list(problem.supports.features)
-    weights = solution.weights[0] / np.abs(solution.duals[0]).sum()  # those that belong to alpha
+    weights = solution.weights / np.abs(solution.duals).sum()  # those that belong to alpha
     if k is None:
-        chosen = np.flatnonzero(np.abs(weights) > NO_WEIGHT * np.abs(weights).max())
-        weights = weights[chosen]
+        strengths = strengths_of(weights)
+        chosen = np.flatnonzero(strengths > NO_WEIGHT * strengths.max())
+        weights = weights[:, chosen]
     elif len(features) <= k:
         chosen = np.arange(len(features))
     else:
-        others, other_rows = problem.pool.without(features)
-        master, limit = problem.master, problem.supports.limit
+        master, limit, loss = problem.master, problem.supports.limit, problem.task.choice
+        n_hessians = 1 if loss.one_gram else len(master.targets)
+        others, other_rows = problem.pool.without(features, MAX_OTHERS // n_hessians)
         C = problem.settings.C_choice or problem.settings.C
-        chosen, found = choose(master.rows, master.targets, C, k, other_rows, limit, master.weights)
-        weights = found[0]
+        chosen, weights = choose(master.rows, master.targets, C, k, other_rows, limit, master.weights, loss)
         if other_rows is not None:
             features, rows = features + others, stack([rows, other_rows])
-    order = np.argsort(-np.abs(weights), kind="stable")
-    return np.array(features, np.int64)[chosen[order]], rows.rows(chosen[order]), weights[order]
+    order = np.argsort(-strengths_of(weights), kind="stable")
+    return np.array(features, np.int64)[chosen[order]], rows.rows(chosen[order]), weights[:, order]
+
+
+def strengths_of(weights: np.ndarray) -> np.ndarray:
+    """Norm over the outputs of weights of shape (n_outputs, k)."""
+    strengths: np.ndarray = np.abs(weights[0]) if len(weights) == 1 else np.sqrt(np.add.reduce(weights * weights))
+    return strengths
 
 
 def warn_of_fewer(problem: Problem, k: int) -> None:
@@ -107,6 +118,7 @@ def choose(
     others: Block | None,
     limit: float,
     sample_weights: np.ndarray | None = None,
+    loss: Loss = SQUARED_HINGE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the best `k` of some uncorrelated features, or features that stand in for them.
 
@@ -115,7 +127,6 @@ def choose(
     supports : Rows
         Uncorrelated features, implicitly normalised.
     targets : ndarray of shape (n_outputs, n_samples) or (n_samples,)
-        -1 or +1.
     C : float
         Trade-off, for features of unit norm.
     k : int
@@ -124,6 +135,7 @@ def choose(
     limit : float
         ``|rho|`` from which two features correlate.
     sample_weights : ndarray of shape (n_samples,), optional
+    loss : Loss
 
     Returns
     -------
@@ -143,7 +155,7 @@ def choose(
     [2, 4]
     """
     with single_threaded_blas():
-        machine = LocalMachine(supports, targets, C, sample_weights)
+        machine = LocalMachine(supports, targets, C, sample_weights, loss)
         chosen = _backward(machine, np.arange(supports.n_rows), k)
         if others is not None:
             machine.extend(others)
@@ -177,7 +189,7 @@ def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
     while len(chosen) > k:
         hessians, gradients = machine.subset_quadratic()
         inverses = np.linalg.inv(hessians)
-        weights = np.einsum("kij,kj->ki", inverses, gradients)
+        weights = (inverses @ gradients[:, :, None])[:, :, 0]
         left = np.ones(len(chosen), bool)
         for _ in range(min(max(1, int(BACKWARD_PART * len(chosen))), len(chosen) - k)):
             spread = np.where(left, np.diagonal(inverses, axis1=1, axis2=2), 1.0)
@@ -216,13 +228,14 @@ def _swapped(
 ) -> np.ndarray:  # fmt: skip
     """Up to `n_swaps` best exchanges with the active samples as they are; who comes may conflict with who goes only."""
     hessians, gradients = machine.quadratic()
+    sharing = np.split(gradients, len(hessians))
     redundant = price * machine.explained / _redundancy(machine, chosen) * machine.correlations
     chosen = chosen.copy()
     for _ in range(n_swaps):
         others = np.setdiff1d(np.arange(gradients.shape[1]), chosen)
         if not len(others):
             break
-        gain = sum(_swap_gains(*quadratic, chosen, others) for quadratic in zip(hessians, gradients, strict=True))
+        gain = sum(_swap_gains(hessian, g, chosen, others) for hessian, g in zip(hessians, sharing, strict=True))
         pairs = redundant[np.ix_(chosen, others)]
         gain += redundant[np.ix_(chosen, chosen)].sum(axis=1)[:, None] - (pairs.sum(axis=0) - pairs)
         close = conflicts[np.ix_(chosen, others)]
@@ -234,16 +247,17 @@ def _swapped(
     return np.sort(chosen)
 
 
-def _swap_gains(hessian: np.ndarray, gradient: np.ndarray, chosen: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """By how much F of one output falls when ``chosen[i]`` goes and ``others[j]`` comes."""
+def _swap_gains(hessian: np.ndarray, gradients: np.ndarray, chosen: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """By how much F of outputs that share a Hessian falls when ``chosen[i]`` goes and ``others[j]`` comes."""
     inverse = np.linalg.inv(hessian[np.ix_(chosen, chosen)])
-    weights = inverse @ gradient[chosen]
     across = hessian[np.ix_(chosen, others)]
     mixed = inverse @ across
-    schur = hessian[others, others] - np.einsum("ij,ij->j", across, mixed)
-    residual = gradient[others] - across.T @ weights
     spread = np.diag(inverse)[:, None]
-    # what F loses when chosen[i] goes, and gains when others[j] comes after that
-    loss = weights[:, None] ** 2 / spread
-    gains: np.ndarray = 0.5 * ((residual + mixed * weights[:, None] / spread) ** 2 / (schur + mixed**2 / spread) - loss)
+    schur = hessian[others, others] - np.einsum("ij,ij->j", across, mixed) + mixed**2 / spread
+    gains = np.zeros(mixed.shape)
+    for gradient in gradients:
+        weights = (inverse @ gradient[chosen])[:, None]
+        residual = gradient[others] - across.T @ weights[:, 0]
+        # what F gains when others[j] comes after chosen[i] has gone, and loses when chosen[i] goes
+        gains += 0.5 * ((residual + mixed * weights / spread) ** 2 / schur - weights**2 / spread)
     return gains

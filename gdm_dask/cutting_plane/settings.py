@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.cutting_plane.matching import METHODS
+from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.weights import is_class_weight
 from gdm_dask.errors import BadInput
 from gdm_dask.features.ranking import WORKING_FEATURES
@@ -81,6 +82,12 @@ class Settings:
         How many folds decide.
     C_by : {"given", "fixed", "rule", "folds"}
         Where C comes from: a number that was given, the number for all data, the rule, or folds.
+    task : {"two classes", "classes", "numbers"}
+        Decides which losses search, choose and refit.
+    n_outputs : int
+        Outputs of the targets.
+    epsilon : float
+        Errors of numbers, in standard deviations, that cost nothing.
     """
 
     C: float
@@ -99,15 +106,20 @@ class Settings:
     rivals: tuple[Settings, ...] = ()
     n_folds: int = 0
     C_by: str = "given"
+    task: str = "two classes"
+    n_outputs: int = 1
+    epsilon: float = 0.0
 
 
 def effective_samples(counts: Sequence[float]) -> float:
     """Samples of two classes of equal size that tell as much as so many samples of each class.
 
-    >>> effective_samples([50, 50]), round(effective_samples([10, 990]), 2)
-    (100.0, 39.6)
+    Samples of several classes, and samples with numbers, all count.
+
+    >>> effective_samples([50, 50]), round(effective_samples([10, 990]), 2), effective_samples([10, 30, 60])
+    (100.0, 39.6, 100.0)
     """
-    return 4.0 * counts[0] * counts[1] / sum(counts)
+    return 4.0 * counts[0] * counts[1] / sum(counts) if len(counts) == 2 else float(sum(counts))
 
 
 def choose_settings(
@@ -125,15 +137,20 @@ def choose_settings(
     matching: str = "greedy",
     intercept: bool = True,
     master: str | None = None,
+    task: str = "two classes",
+    n_outputs: int = 1,
+    epsilon: float = 0.0,
 ) -> Settings:
     """Settings of the cutting plane for data of this size; see `GroupDiscoveryMachine` for the parameters.
 
     Parameters
     ----------
     counts : sequence of float, optional
-        Weight of the samples of each class; half of all by default.
+        Weight of the samples of each class, one for numbers; half of all by default.
     fewest : int, optional
-        Samples of the smaller class; as many as its weight by default. All else is described there.
+        Samples of the smallest class; as many as its weight by default.
+    task, n_outputs
+        As in `Settings`. All else is described there.
 
     Examples
     --------
@@ -154,6 +171,9 @@ def choose_settings(
         cuts_per_read=CUTS_PER_READ,
         merged=is_merged,
         C_by="fixed" if C == "auto" else "given",
+        task=task,
+        n_outputs=n_outputs,
+        epsilon=epsilon,
     )
 
     def entering(n_wanted: int | None, **options: Any) -> Settings:
@@ -199,7 +219,7 @@ def _by_data(
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters of a `GroupDiscoveryMachine` that make no sense, by name."""
+    """Refuse parameters of an estimator that make no sense, by name."""
     real = (int, float, np.integer, np.floating)
     rules: list[tuple[str, Callable[[Any], bool], str]] = [
         ("n_features_to_select", lambda k: k is None or (_is(k) and k >= 1), "None or an integer >= 1"),
@@ -214,11 +234,11 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         ("certify", lambda has: isinstance(has, bool | np.bool_), "True or False"),
         ("class_weight", is_class_weight, "None, 'balanced' or a dict of weights >= 0"),
         ("matching", lambda matching: matching in METHODS, f"one of {', '.join(METHODS)}"),
+        ("epsilon", lambda epsilon: _is(epsilon, real) and 0 <= epsilon < np.inf, "a number >= 0"),
     ]
     for name, is_valid, expected in rules:
-        value = parameters[name]
-        if not is_valid(value):
-            raise BadInput(f"`{name}` must be {expected}, got {value!r}")
+        if name in parameters and not is_valid(parameters[name]):
+            raise BadInput(f"`{name}` must be {expected}, got {parameters[name]!r}")
     if parameters["n_features_to_select"] is None:
         if parameters["certify"]:
             raise BadInput("`certify` is about a number of features: set `n_features_to_select`")
@@ -238,46 +258,32 @@ def _is(value: Any, kinds: tuple[type, ...] = (int, np.integer)) -> bool:
 
 
 def settings_from(
-    parameters: Mapping[str, Any],
-    n_features: int,
-    n_samples: int,
-    labels: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
+    parameters: Mapping[str, Any], n_features: int, task: str, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> Settings:
-    """Settings for the parameters of a `GroupDiscoveryMachine` on data of this size.
+    """Settings for the parameters of an estimator on so many features.
 
     Parameters
     ----------
     parameters : dict
-    n_features, n_samples : int
-    labels : ndarray of shape (n_samples,), optional
-        -1 or +1; half of each by default.
+    n_features : int
+    task : {"two classes", "classes", "numbers"}
+        The kind of the target.
+    targets : ndarray of shape (n_outputs, n_samples)
+        Its outputs.
     weights : ndarray of shape (n_samples,), optional
         Of the samples.
     """
     check_parameters(parameters)
     k = parameters["n_features_to_select"]
     same = {name: parameters[name] for name in ("tau", "C", "cut_size", "max_cuts", "tol", "matching", "master")}
-    counts = fewest = None
-    if labels is not None:
-        weights = np.ones(n_samples) if weights is None else weights
-        n_samples = round(weights.sum())
-        counts = class_weights(labels, weights)
-        fewest = min(int(np.count_nonzero(weights[labels < 0])), int(np.count_nonzero(weights[labels > 0])))
+    kind = task_of(task)
+    counts = kind.class_weights(targets, weights)
+    there = counts if weights is None else kind.class_weights(targets, (weights > 0).astype(np.float64))
     return choose_settings(
-        n_features, n_samples, counts=counts, fewest=fewest, k=None if k is None else int(k),
+        n_features, round(sum(counts)), counts=counts, fewest=int(min(there)), task=task,
+        n_outputs=len(targets), epsilon=float(parameters.get("epsilon", 0.0)), k=None if k is None else int(k),
         intercept=bool(parameters["fit_intercept"]), **same,
     )  # fmt: skip
-
-
-def class_weights(labels: np.ndarray, weights: np.ndarray | None) -> tuple[float, float]:
-    """Weight of the samples of each class.
-
-    >>> class_weights(np.array([-1.0, 1.0, 1.0]), None), class_weights(np.array([-1.0, 1.0]), np.array([2.0, 0.5]))
-    ((1.0, 2.0), (2.0, 0.5))
-    """
-    weights = np.ones(len(labels)) if weights is None else weights
-    return float(weights[labels < 0].sum()), float(weights[labels > 0].sum())
 
 
 def expected_supports(settings: Settings) -> int:

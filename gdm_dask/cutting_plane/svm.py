@@ -1,6 +1,6 @@
-"""A linear SVM with squared hinge loss on subsets of a few features: problem (3) with an intercept.
+"""A linear machine on subsets of a few features: problem (3) with an intercept, for any loss and outputs.
 
-    F(S) = min over W, b of  1/2 ||W||^2 + C/2 sum_i w_i sum_k (1 - y_ik (W_k . z_i + b_k))_+^2     on the features S.
+    F(S) = min over W, b of  1/2 ||W||^2 + C sum_i w_i sum_k l(y_ik, W_k . z_i + b_k)     on the features S.
 
 This is the master problem with one cut, which holds all of S, and it is solved as such.
 
@@ -14,18 +14,22 @@ from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
 from gdm_dask.features.block import Block
-from gdm_dask.master.losses import SquaredHinge
+from gdm_dask.master.losses import Loss
 from gdm_dask.master.newton import Newton, Point, pulls
+from gdm_dask.master.problem import SQUARED_HINGE
 from gdm_dask.master.rows import Rows
 from gdm_dask.system.blas import single_threaded_blas
 
 #: Gap that only rounding leaves open: the active samples decide when the minimum is reached.
 EXACT = 1e-15
 
-#: H (K, d, d) and g (K, d) of ``F = sum_k (1/2 W_k' H_k W_k - g_k' W_k) + const``, with b eliminated.
+#: H and g (K, d) of ``F = sum_k (1/2 W_k' H_k W_k - g_k' W_k) + const``, with b eliminated. H is (K, d, d), or
+#: (1, d, d) where all outputs share it.
 Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
@@ -36,10 +40,10 @@ class LocalMachine:
     ----------
     rows : Rows
     targets : ndarray of shape (n_outputs, n_samples) or (n_samples,)
-        -1 or +1.
     C : float
     weights : ndarray of shape (n_samples,), optional
         Weights of the samples.
+    loss : Loss
 
     Attributes
     ----------
@@ -52,10 +56,17 @@ class LocalMachine:
         Sum of the weights of the samples: their number by default.
     """
 
-    def __init__(self, rows: Rows, targets: np.ndarray, C: float, weights: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        targets: np.ndarray,
+        C: float,
+        weights: np.ndarray | None = None,
+        loss: Loss = SQUARED_HINGE,
+    ) -> None:
         self._rows, self._C, self._weights = rows, C, weights
         self.total_weight = float(rows.n_samples if weights is None else np.add.reduce(weights))
-        self._newton = Newton(rows, np.atleast_2d(targets), weights, SquaredHinge(), intercept=True)
+        self._newton = Newton(rows, np.atleast_2d(targets), weights, loss, intercept=True)
         self._grams = self._newton.grams
         self._newton.place_without_features(C)
         self.value = self._without_features = self._newton.value
@@ -76,15 +87,14 @@ class LocalMachine:
     def subset_quadratic(self) -> Quadratic:
         """F as a function of the weights of the subset, for its active samples."""
         _, model, _ = self._newton.model()
-        return _hessians(model.covariances, self._C), model.pull
+        return _hessians(model.covariances[: len(self._grams)], self._C), model.pull
 
     def quadratic(self) -> Quadratic:
         """F as a function of the weights of all rows, for the active samples of the subset."""
-        duals = self._newton.A
-        for gram, a in zip(self._grams, duals, strict=True):
-            gram.update(a)
-        covariances = [gram.covariance(centred=True)[0] for gram in self._grams]
-        return _hessians(covariances, self._C), pulls(self._rows.scores(duals), covariances, self.W, self._C)
+        covariances = [covariance for covariance, _ in self._newton.bring_up(self._grams)[1]]
+        c = self._rows.scores(self._newton.A)
+        pull = pulls(c, covariances * (len(c) // len(covariances)), self.W, self._C)
+        return _hessians(covariances, self._C), pull
 
     def extend(self, others: Block) -> None:
         """Add further rows; the solution stays the same."""
@@ -114,51 +124,55 @@ def _hessians(covariances: list[np.ndarray], C: float) -> np.ndarray:
     return hessians
 
 
-#: Trade-off of the refit, for columns of unit variance, as scikit-learn's LinearSVC counts it.
-REFIT_C = 1.0
+#: Trade-off of the refit, for columns of unit variance, as scikit-learn's LinearSVC counts it, and Ridge's alpha.
+REFIT_C, REFIT_RIDGE = 1.0, 1.0
 #: Beyond so many features the direct solution, whose cost grows with their cube, takes longer than an iterative one.
 MAX_DIRECT = 2500
 #: Columns with fewer nonzeros than this are scaled but not centred there, so that they stay sparse.
 SPARSE_DENSITY = 0.2
 
 
-def refit(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """Fit a linear SVM with squared hinge loss on raw support rows, standardised.
+def refit(rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE) -> tuple[np.ndarray, np.ndarray]:
+    """Fit a linear machine on raw support rows, standardised: an SVM for each output, or ridge regression.
 
-    It is scikit-learn's ``LinearSVC(dual=False)``, except that the intercept is not penalised and the minimum is exact:
-    for few features a direct solution is many times faster than an iterative one where they correlate. Very many
-    features are left to scikit-learn.
+    With the squared hinge loss it is scikit-learn's ``LinearSVC(dual=False)``, except that the intercept is not
+    penalised and the minimum is exact: for few features a direct solution is many times faster than an iterative one
+    where they correlate. With the squared loss it is scikit-learn's ``Ridge(1.0)``. Very many features are left to
+    scikit-learn.
 
     Parameters
     ----------
     rows : Block
         Raw rows of the supports, k of them, none constant, with the weights of the samples if these have any.
-    y : ndarray of shape (n_samples,)
-        Labels, -1 or +1.
+    targets : ndarray of shape (n_outputs, n_samples)
+        -1 or +1 for the squared hinge loss.
+    loss : Loss
+        The squared hinge or the squared loss.
 
     Returns
     -------
-    coef : ndarray of shape (k,)
+    coef : ndarray of shape (n_outputs, k)
         In raw units.
-    intercept : float
+    intercept : ndarray of shape (n_outputs,)
     """
     with single_threaded_blas():
-        return _direct(rows, y) if rows.n_rows <= MAX_DIRECT else _iterative(rows, y)
+        return (_direct if rows.n_rows <= MAX_DIRECT else _iterative)(rows, targets, loss)
 
 
-def _direct(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
+def _direct(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
     """By Newton's method in the features."""
     normalised = Rows(rows.n_samples)
     normalised.append(rows.matrix(), rows.means, rows.norms)
     # A feature of unit norm is sqrt(n) times smaller than one of unit variance, and (3) halves the sum of the losses.
-    machine = LocalMachine(normalised, np.asarray(y, float), 2.0 * rows.total_weight * REFIT_C, rows.weights)
+    C = rows.total_weight * (1.0 / REFIT_RIDGE if loss.one_gram else 2.0 * REFIT_C)
+    machine = LocalMachine(normalised, targets, C, rows.weights, loss)
     machine.solve(np.arange(rows.n_rows))
-    coef = machine.W[0] / rows.norms
-    return coef, float(machine.b[0] - coef @ rows.means)
+    coef = machine.W / rows.norms
+    return coef, machine.b - coef @ rows.means
 
 
-def _iterative(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """By liblinear; the intercept takes the means of columns that are not centred."""
+def _iterative(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+    """By scikit-learn; the intercept takes the means of columns that are not centred."""
     deviations = rows.norms / np.sqrt(rows.total_weight)
     matrix = rows.to_scipy()
     if rows.is_sparse and matrix.nnz < SPARSE_DENSITY * rows.n_rows * rows.n_samples:
@@ -167,6 +181,11 @@ def _iterative(rows: Block, y: np.ndarray) -> tuple[np.ndarray, float]:
     else:
         columns = np.ascontiguousarray(((matrix.toarray() - rows.means[:, None]) / deviations[:, None]).T)
         centres = rows.means
-    machine = LinearSVC(C=REFIT_C, dual=False, max_iter=10_000, tol=1e-6).fit(columns, y, rows.weights)
-    coef = machine.coef_[0] / deviations
-    return coef, float(machine.intercept_[0] - coef @ centres)
+    if loss.one_gram:
+        solver = Ridge(REFIT_RIDGE, solver="sparse_cg", tol=1e-8)
+    else:
+        solver = LinearSVC(C=REFIT_C, dual=False, max_iter=10_000, tol=1e-6)
+    machines = [clone(solver).fit(columns, y, rows.weights) for y in targets]
+    coef = np.array([np.ravel(machine.coef_) for machine in machines]) / deviations
+    intercepts = np.array([float(np.ravel(machine.intercept_)[0]) for machine in machines])
+    return coef, intercepts - coef @ centres

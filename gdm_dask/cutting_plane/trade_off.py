@@ -1,9 +1,10 @@
 """The choice of C by folds: how much shrinkage the noise in the labels asks for, and nothing but the data knows it.
 
 Every candidate selects on each fold's training part, from the first read to the last support, and is judged on the
-rest: by the squared hinge loss of a ridge machine on its supports, at the best of a few C. Of the candidates within one
-standard error of the best, the most shrunk one is taken. Folds and candidates are a list of problems that share every
-read, and each candidate's problem on all samples is among them: the winner is there when the folds are.
+rest: by the loss of a ridge machine on its supports (squared hinge for classes), at the best of a few C. Of the
+candidates within one standard error of the best, the most shrunk one is taken. Folds and candidates are a list of
+problems that share every read, and each candidate's problem on all samples is among them: the winner is there when the
+folds are.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.cutting_plane.settings import C_FACTORS, Settings, class_weights, effective_samples
+from gdm_dask.cutting_plane.settings import C_FACTORS, Settings, effective_samples
+from gdm_dask.cutting_plane.tasks import Task, task_of
 from gdm_dask.engine.data import Data
 from gdm_dask.features.moments import with_samples
 from gdm_dask.master.problem import Master
@@ -43,7 +45,7 @@ class Candidate:
     n_entering : int
         Supports that enter; the best are chosen where there are more than wanted.
     loss, error : float
-        Mean squared hinge loss on held-out folds, and its standard error.
+        Mean loss on held-out folds, squared hinge for classes and squared for numbers, and its standard error.
     """
 
     C: float
@@ -89,13 +91,13 @@ class Split(NamedTuple):
     test: np.ndarray
 
 
-def splits_of(labels: np.ndarray, n_folds: int, weights: np.ndarray | None = None) -> list[Split]:
+def splits_of(strata: np.ndarray, n_folds: int, weights: np.ndarray | None = None) -> list[Split]:
     """Each fold in turn to judge by, all with about the same part of each class; without samples of weight 0."""
     from sklearn.model_selection import StratifiedKFold
 
-    there = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
+    there = np.arange(len(strata)) if weights is None else np.flatnonzero(weights)
     splitter = StratifiedKFold(n_folds, shuffle=True, random_state=0)
-    return [Split(there[train], there[test]) for train, test in splitter.split(there[:, None], labels[there])]
+    return [Split(there[train], there[test]) for train, test in splitter.split(there[:, None], strata[there])]
 
 
 def n_problems_of(settings: Settings) -> int:
@@ -113,17 +115,17 @@ class Trials:
     def __init__(
         self,
         data: Data,
-        labels: np.ndarray,
+        targets: np.ndarray,
         settings: Settings,
         checkpoint: Checkpoint | None,
         on_cut: Callable[[Problem], None],
         weights: np.ndarray | None = None,
     ) -> None:
         self._data, self._checkpoint, self._on_cut = data, checkpoint, on_cut
-        self._labels, self._weights = labels, weights
+        self._targets, self._weights, self._task = targets, weights, task_of(settings.task, settings.epsilon)
         self._candidates = [replace(settings, rivals=(), n_folds=0), *settings.rivals]
         self._k = settings.n_supports or 0
-        self._splits = splits_of(labels, settings.n_folds, weights)
+        self._splits = splits_of(self._task.strata(targets), settings.n_folds, weights)
         self._problems: dict[int, Problem] = {}
         self._losses: dict[int, list[float]] = {}
 
@@ -176,12 +178,12 @@ class Trials:
 
     def _problem(self, number: int) -> Problem:
         settings, split = self._candidates[number % len(self._candidates)], self._split(number)
-        labels, weights = self._labels, self._weights
+        targets, weights = self._targets, self._weights
         if split is None:
-            return Problem(labels, settings, weights=weights)
-        own = None if weights is None else weights[split.train]
-        part = _n_effective(labels[split.train], own) / _n_effective(labels, weights)  # C is the same for each sample
-        return Problem(labels[split.train], replace(settings, C=part * settings.C), split.train, own)
+            return Problem(targets, settings, weights=weights)
+        own = targets[:, split.train], None if weights is None else weights[split.train]
+        part = _n_effective(self._task, *own) / _n_effective(self._task, targets, weights)  # the same for each sample
+        return Problem(own[0], replace(settings, C=part * settings.C), split.train, own[1])
 
     def _split(self, number: int) -> Split | None:
         place = number // len(self._candidates) - 1
@@ -193,44 +195,55 @@ class Trials:
             split = self._split(number)
             if split is not None:
                 weights = None if self._weights is None else self._weights[split.test]
-                self._losses[number] = held_out_losses(problem, self._k, split.test, self._labels[split.test], weights)
+                targets = self._targets[:, split.test]
+                self._losses[number] = held_out_losses(problem, self._k, split.test, targets, weights)
 
 
-def _n_effective(labels: np.ndarray, weights: np.ndarray | None) -> float:
-    return effective_samples(class_weights(labels, weights))
+def _n_effective(task: Task, targets: np.ndarray, weights: np.ndarray | None) -> float:
+    return effective_samples(task.class_weights(targets, weights))
 
 
 def held_out_losses(
-    problem: Problem, k: int, samples: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+    problem: Problem, k: int, samples: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> list[float]:
-    """Mean squared hinge loss of a machine on the k supports of a problem, for each ridge.
+    """Mean loss of a machine on the k supports of a problem, summed over the outputs, for each ridge.
 
     Parameters
     ----------
     problem : Problem
         On other samples.
     k : int
-    samples, labels, weights : ndarray
-        Samples to judge by, increasing, their labels, and their weights.
+    samples : ndarray
+        Samples to judge by, increasing.
+    targets : ndarray of shape (n_outputs, n_samples)
+        Theirs.
+    weights : ndarray, optional
+        Theirs.
     """
-    master = problem.master
-    targets = master.targets[0]
+    master, loss = problem.master, problem.task.refit
+
+    def mean_loss(values: np.ndarray, intercept: np.ndarray) -> float:
+        outputs = zip(targets, values, intercept.tolist(), strict=True)
+        total = sum(loss.sums(np.ascontiguousarray(y), f, b, weights).squares for y, f, b in outputs)
+        return total / (len(samples) if weights is None else float(weights.sum()))
+
     if problem.supports.rows is None:  # no feature differs between the samples of the problem
-        mean = np.average(targets, weights=master.weights)
-        return [float(np.average((labels - mean) ** 2, weights=weights))] * len(RIDGE_FACTORS)
+        means = np.average(master.targets, axis=1, weights=master.weights)
+        return [mean_loss(np.zeros(targets.shape), means)] * len(RIDGE_FACTORS)
     features, rows, _ = select(problem, k)
-    machine = Master(targets, 1.0, master.weights)
+    machine = Master(master.targets, 1.0, master.weights, loss)
     machine.add_cut(np.arange(len(features)), rows.matrix(), rows.means, rows.norms)
     held_out = with_samples(problem.whole_rows(features), samples).matrix()
-    per_support = _n_effective(targets, master.weights) / k
+    per_support = _n_effective(problem.task, master.targets, master.weights) / k
     losses = []
     for factor in RIDGE_FACTORS:
         machine.C = factor * per_support
         solution = machine.solve_union(RIDGE_TOL)
-        coef = solution.weights[0] / rows.norms
+        coef = solution.weights / rows.norms
         with single_threaded_blas():
-            margins = labels * (held_out.T @ coef + (solution.intercept[0] - coef @ rows.means))
-        losses.append(float(np.average(np.maximum(1.0 - margins, 0.0) ** 2, weights=weights)))
+            values = np.ascontiguousarray((held_out.T @ coef.T).T)
+            intercept = solution.intercept - coef @ rows.means
+        losses.append(mean_loss(values, intercept))
     return losses
 
 

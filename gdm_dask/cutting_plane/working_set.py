@@ -86,10 +86,10 @@ class Pool:
             self.n_values += n_values
             self._rows.append(rows)
 
-    def without(self, supports: list[int]) -> tuple[list[int], Block | None]:
-        """Features of the pool that are not supports, and their rows."""
+    def without(self, supports: list[int], most: int) -> tuple[list[int], Block | None]:
+        """The first features of the pool that are not supports, at most so many, and their rows."""
         known = set(supports)
-        others = [place for place, feature in enumerate(self.features) if feature not in known]
+        others = [place for place, feature in enumerate(self.features) if feature not in known][:most]
         if not others:
             return [], None
         return [self.features[place] for place in others], stack(self._rows).rows(np.array(others))

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from gdm_dask.features.block import AlignedArrays, Block, stack
+from gdm_dask.features.effective import effective_samples
 from gdm_dask.features.groups import Supports, find_pairs
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.scores import interleaved, scores
@@ -134,6 +135,8 @@ class Question(AlignedArrays):
         So many rows are wanted in any case.
     share : float
         A part of the pass brings back the rows of this share of the features; the rest is read again.
+    least_effective : float
+        Leave out all features with fewer effective samples.
     """
 
     duals: np.ndarray
@@ -144,6 +147,7 @@ class Question(AlignedArrays):
     share: float = 1.0
     supports: Supports | None = None
     fold: int = 0
+    least_effective: float = 0.0
 
     def n_wanted(self, ranking: Ranking, share: float = 1.0) -> int:
         """How many of the best rows of a ranking are wanted."""
@@ -271,6 +275,8 @@ class ScorePass:
         first, last = np.searchsorted(question.known, [block.start, block.stop])
         row[block.norms == 0.0] = np.nan
         row[question.known[first:last] - block.start] = np.nan
+        if question.least_effective > 0:
+            row[effective_samples(block) < question.least_effective] = np.nan
         if question.supports is not None:
             row[find_pairs(block, question.supports).feature - block.start] = np.nan
         return row

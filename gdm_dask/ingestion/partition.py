@@ -16,7 +16,8 @@ from gdm_dask.features.values import widest
 from gdm_dask.ingestion.runs import Run, finished_run, write_run
 from gdm_dask.ingestion.source import MAX_COUNT, IngestOptions, Source, SourceFacts, SourcePart
 from gdm_dask.ingestion.staging import Staging
-from gdm_dask.store.targets import Numbers, Target, are_numbers, as_values, infer_target, target_of_classes
+from gdm_dask.store.numbers import Numbers
+from gdm_dask.store.targets import Target, are_numbers, as_values, infer_target, target_of_classes
 from gdm_dask.system.progress import report
 from gdm_dask.system.resources import format_bytes
 

@@ -239,12 +239,16 @@ class Newton:
 
     def model(self) -> tuple[int, Model, list[np.ndarray]]:
         """Bring the Gram matrices up to the active samples; return how many changed, the model, the samples' means."""
-        active = [np.ones(self.rows.n_samples)] if self.loss.one_gram else self.A
-        n_changed = sum(gram.update(a) for gram, a in zip(self.grams, active, strict=True))
-        found = [gram.covariance(self.intercept) for gram in self.grams] * (len(self.A) // len(self.grams))
-        covariances, means = map(list, zip(*found, strict=True))
+        n_changed, found = self.bring_up(self.grams)
+        covariances, means = map(list, zip(*found * (len(self.A) // len(found)), strict=True))
         pull = pulls(self.c, covariances, self.point.W, self.C)
         return n_changed, Model(self.members, covariances, pull, self.C), means
+
+    def bring_up(self, grams: list[ActiveGram]) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
+        """Bring Gram matrices of any rows up to the active samples; return how many changed, covariances and means."""
+        active = [np.ones(self.rows.n_samples)] if self.loss.one_gram else self.A
+        n_changed = sum(gram.update(a) for gram, a in zip(grams, active, strict=True))
+        return n_changed, [gram.covariance(self.intercept) for gram in grams]
 
     def _solve_model(self, model: Model, means: list[np.ndarray], tol: float) -> Point:
         """Return the best point if the active samples stay the same."""

@@ -142,6 +142,11 @@ class Master:
         duals.flags.writeable = False
         return duals
 
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights of the samples: their number by default."""
+        return float(self.rows.n_samples if self.weights is None else np.add.reduce(self.weights))
+
     def add_cut(
         self,
         features: np.ndarray,

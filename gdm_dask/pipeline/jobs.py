@@ -21,8 +21,10 @@ import psutil
 
 import gdm_dask
 from gdm_dask.cutting_plane.problem import Iteration
-from gdm_dask.cutting_plane.settings import Settings, settings_from
+from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.errors import BadInput, EngineError, GdmError
+from gdm_dask.estimator import estimator_for
+from gdm_dask.inputs import settings_of
 from gdm_dask.pipeline.job_queue import ENDED, Cancelled, ask, enter, entries, forget, tell, wait_for_turn
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.store.folder import write_whole
@@ -59,7 +61,7 @@ def submit_fit(
         Run directory, as the workers see it. It should lie on storage that all workers share: then a job whose worker
         dies goes on from its checkpoint. By default a folder in the home directory of the worker.
     parameters : dict
-        Of `GroupDiscoveryMachine`.
+        Of the estimator for the store's target.
     resume, overwrite : bool
         As in `RunDirectory.fit`.
     priority : int
@@ -105,8 +107,9 @@ def _fit(
     with _JobLog(worker, job, folder.path) as log:
         log.write(f"started on {worker.address}, run directory {folder.path}")
         opened = gdm_dask.open_store(store)
-        estimator = gdm_dask.GroupDiscoveryMachine(scheduler=client, **parameters)
-        progress = _Progress(settings_from(estimator.get_params(), *opened.shape))
+        target = opened.own_target()
+        estimator = estimator_for(target, parameters | {"scheduler": client})
+        progress = _Progress(settings_of(estimator, opened.shape[0], target, opened.outputs()))
 
         def on_cut(iteration: Iteration) -> None:
             log.write(str(iteration))

@@ -28,8 +28,8 @@ from gdm_dask.system.locks import FileLock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gdm_dask.base import GroupDiscovery
     from gdm_dask.cutting_plane.problem import Iteration
-    from gdm_dask.estimator import GroupDiscoveryMachine
     from gdm_dask.store import FeatureStore
 
 logger = logging.getLogger(__name__)
@@ -58,19 +58,19 @@ class RunDirectory:
 
     def fit(
         self,
-        estimator: GroupDiscoveryMachine,
+        estimator: GroupDiscovery,
         store: FeatureStore,
         resume: bool = False,
         overwrite: bool = False,
         callback: Callable[[Iteration], None] | None = None,
         wait: float = 0.0,
         y: np.ndarray | None = None,
-    ) -> GroupDiscoveryMachine:
+    ) -> GroupDiscovery:
         """Fit on a store, saving its state after each cut and the result at the end.
 
         Parameters
         ----------
-        estimator : GroupDiscoveryMachine
+        estimator : GroupDiscovery
         store : FeatureStore
         resume : bool
             Go on with an unfinished fit; a finished one is not fitted again.
@@ -139,7 +139,7 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
         self._write_description(description)
 
-    def _describe(self, estimator: GroupDiscoveryMachine, store: FeatureStore, y: np.ndarray | None) -> dict[str, Any]:
+    def _describe(self, estimator: GroupDiscovery, store: FeatureStore, y: np.ndarray | None) -> dict[str, Any]:
         parameters = {key: plain(value) for key, value in estimator.get_params().items() if key not in HOW_NOT_WHAT}
         target = None if y is None else f"{crc32c(np.ascontiguousarray(y).tobytes()):08x}"
         return {
@@ -160,7 +160,7 @@ class RunDirectory:
         except OSError as error:
             raise GdmError(f"{self.path}: the folder cannot be written to: {error.strerror}") from error
 
-    def _save(self, model: GroupDiscoveryMachine) -> None:
+    def _save(self, model: GroupDiscovery) -> None:
         try:
             model.save(self.path)
         except OSError as error:
@@ -170,7 +170,7 @@ class RunDirectory:
             ) from error
         self.checkpoint.unlink(missing_ok=True)
 
-    def _finished(self, cls: type[GroupDiscoveryMachine], description: dict[str, Any]) -> GroupDiscoveryMachine:
+    def _finished(self, cls: type[GroupDiscovery], description: dict[str, Any]) -> GroupDiscovery:
         earlier = self._read_description()
         for key in ("fingerprint", "target", "parameters"):
             if earlier.get(key) != description[key]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gdm_dask.errors import BadInput, Locked, exit_code_of
-from gdm_dask.estimator import GroupDiscoveryMachine
+from gdm_dask.estimator import load_model
 from gdm_dask.ingestion.staging import Staging
 from gdm_dask.pipeline import steps
 from gdm_dask.pipeline.history import History, Record, change_between, write_metrics
@@ -172,7 +172,7 @@ def _change(folder: Path, run: str, previous: str | None) -> dict[str, Any]:
         return {}
     if previous == run:
         return {"gained": 0, "lost": 0, "drift": 0.0}
-    return change_between(*(GroupDiscoveryMachine.load(folder / name) for name in (run, previous)))
+    return change_between(*(load_model(folder / name) for name in (run, previous)))
 
 
 def _point(link: Path, target: str) -> None:

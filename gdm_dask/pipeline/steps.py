@@ -23,7 +23,7 @@ from gdm_dask.store import FeatureStore, open_store
 from gdm_dask.store.folder import write_whole
 
 if TYPE_CHECKING:
-    from gdm_dask.estimator import GroupDiscoveryMachine
+    from gdm_dask.model import FittedModel
     from gdm_dask.pipeline.history import Record
     from gdm_dask.pipeline.readers import Part
 
@@ -221,6 +221,8 @@ class Fit(Step):
             "master": Key(str, choices=("merged", "cuts")),
             "fit_intercept": SWITCH,
             "class_weight": Key(str, choices=("balanced",)),
+            "task": Key(str, choices=("classification", "regression")),
+            "epsilon": Key(float, between=(0, 1e12)),
             "groups": SWITCH,
             "certify": SWITCH,
             "memory_limit": TEXT,
@@ -243,7 +245,8 @@ class Fit(Step):
     def run(self, context: Context, key: str) -> dict[str, Any]:
         """Fit, after the search for the parameters where one is wanted."""
         from gdm_dask.analysis.cross_validation import tune
-        from gdm_dask.estimator import GroupDiscoveryMachine
+        from gdm_dask.estimator import estimator_for
+        from gdm_dask.inputs import target_of_task
         from gdm_dask.pipeline.run_directory import RunDirectory
 
         run = f"runs/{key[:12]}"
@@ -251,13 +254,12 @@ class Fit(Step):
             shutil.rmtree(context.folder / run, ignore_errors=True)
         store = open_store(context.store_path("train"))
         parameters = {"scheduler": os.environ.get("GDM_SCHEDULER"), **context.pipeline.table("fit")}
-        grid = parameters.pop("tune", None)
+        grid, target = parameters.pop("tune", None), target_of_task(store, None, parameters.pop("task", None))
         if grid is not None:
-            estimator = GroupDiscoveryMachine(**parameters)
-            parameters |= tune(store, estimator, grid, context.folder / run / "tuning.json")
+            parameters |= tune(store, estimator_for(target, parameters), grid, context.folder / run / "tuning.json")
         directory = RunDirectory(context.folder / run)
         directory.fit(
-            GroupDiscoveryMachine(**parameters), store, resume=True,
+            estimator_for(target, parameters), store, resume=True,
             callback=lambda iteration: logger.info("%s", iteration),
         )  # fmt: skip
         earlier = context.manifest.steps.get("fit", {}).get("outputs", {})
@@ -281,20 +283,22 @@ class Evaluate(Step):
     """Measure the model on the test set, or on the training set where there is no other."""
 
     name, stage = "evaluate", "evaluate"
-    table = Table({"distributed": SWITCH, "min_accuracy": Key(float, between=(0, 1))})
+    table = Table(
+        {"distributed": SWITCH, "min_accuracy": Key(float, between=(0, 1)), "min_r2": Key(float, between=(-1e12, 1))}
+    )
 
     def inputs(self, context: Context) -> dict[str, Any]:
         """The model and the data."""
-        settings = {key: value for key, value in context.pipeline.table("evaluate").items() if key != "min_accuracy"}
+        settings = {key: value for key, value in context.pipeline.table("evaluate").items() if key[:4] != "min_"}
         data = context.of(f"ingest {context.test_part}")["identity"]
         return {"model": context.of("fit")["model"], "data": data, "settings": settings}
 
     def run(self, context: Context, key: str) -> dict[str, Any]:
         """Write ``evaluation.json`` into the run directory."""
         from gdm_dask.analysis.metrics import evaluate
-        from gdm_dask.estimator import GroupDiscoveryMachine
+        from gdm_dask.estimator import load_model
 
-        model = GroupDiscoveryMachine.load(context.run())
+        model = load_model(context.run())
         scheduler = context.pipeline.table("fit").get("scheduler", os.environ.get("GDM_SCHEDULER"))
         distributed = context.pipeline.table("evaluate").get("distributed", False)
         store = open_store(context.store_path(context.test_part))
@@ -309,12 +313,14 @@ class Evaluate(Step):
     def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
         """Refuse a model that is worse than the pipeline allows; it is kept, but it is not the latest one."""
         record.run, record.facts = context.of("fit")["run"], outputs["facts"]
-        wanted, found = context.pipeline.table("evaluate").get("min_accuracy"), outputs["facts"]["accuracy"]
-        if wanted is not None and found < wanted:
-            raise BadInput(
-                f"the accuracy is {found:.4f}, below evaluate.min_accuracy = {wanted}: look at {context.run()} and at "
-                "the changes of the data"
-            )
+        for name in ("accuracy", "r2"):
+            wanted, found = context.pipeline.table("evaluate").get(f"min_{name}"), outputs["facts"].get(name)
+            if wanted is not None and (found is None or found < wanted):
+                shown = "not defined" if found is None else f"{found:.4f}"
+                raise BadInput(
+                    f"the {name} is {shown}, below evaluate.min_{name} = {wanted}: look at {context.run()} and at the "
+                    "changes of the data"
+                )
 
 
 class Report(Step):
@@ -336,10 +342,10 @@ class Report(Step):
 
     def run(self, context: Context, key: str) -> dict[str, Any]:
         """Write the report into the run directory."""
-        from gdm_dask.estimator import GroupDiscoveryMachine
+        from gdm_dask.estimator import load_model
         from gdm_dask.report import make_report
 
-        model = GroupDiscoveryMachine.load(context.run())
+        model = load_model(context.run())
         settings = context.pipeline.table("report")
         file = context.run() / f"report.{settings.get('form', 'html')}"
         stores = {part: context.store_path(part) for part in ("train", "test") if f"ingest {part}" in context.outputs}
@@ -355,12 +361,14 @@ class Report(Step):
         return {"file": str(file.relative_to(context.folder))}
 
     @staticmethod
-    def _comparison(context: Context, model: GroupDiscoveryMachine) -> dict[str, Any]:
+    def _comparison(context: Context, model: FittedModel) -> dict[str, Any]:
         """The previous run, where it is still there and has the same features."""
+        from gdm_dask.estimator import load_model
+
         previous = context.of("fit")["previous"]
         if previous is None or model_hash(context.folder / previous) is None:
             return {}
-        other = type(model).load(context.folder / previous)
+        other = load_model(context.folder / previous)
         return {"compare": other, "compare_name": previous} if other.n_features_in_ == model.n_features_in_ else {}
 
     def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask.analysis.importance import group_importance, level
-from gdm_dask.analysis.metrics import Labelled, measures
+from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.analysis.stability import Stability
 from gdm_dask.errors import BadInput
 from gdm_dask.model import FittedModel, decision
@@ -134,7 +134,9 @@ def _data(model: FittedModel) -> dict[str, Any]:
     return {
         "n_features": model.n_features_in_,
         "n_samples": None if counts is None else sum(counts),
-        "classes": [str(name) for name in model.classes_],
+        "kind": model.target_.kind,
+        "sides": model.target_.sides(model.output_weights_)[0],
+        "classes": [str(name) for name in getattr(model, "classes_", ["all samples"])],
         "class_counts": counts,
         "named": bool(model.names_),
     }
@@ -188,12 +190,14 @@ def _supports(model: FittedModel) -> dict[str, Any]:
         for feature, score in zip(iteration.cut, iteration.scores, strict=False):
             if feature in scores:
                 scores[feature].append([iteration.number, round(score, 8)])
-    profile = model.profile_
+    profile, n_outputs = model.profile_, model.target_.n_outputs
     return {
         "feature": features,
         "name": shorten([model.name_of(feature) for feature in features], SUPPORT_NAME_BUDGET),
         "weight": _rounded(model.weights_),
-        "coef": _rounded(model.coef_[0]),
+        "side": model.target_.sides(model.output_weights_)[1].tolist(),
+        "output_weights": None if n_outputs == 1 else [_rounded(row) for row in model.output_weights_],
+        "coef": _rounded(model.coef_[0]) if n_outputs == 1 else [_rounded(row) for row in model.coef_],
         "scores": [scores[feature] for feature in features],
         "frequency": None if profile is None else profile.frequency.tolist(),
         "class_means": None if profile is None else [_rounded(row) for row in profile.class_means],
@@ -206,8 +210,9 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def _accuracy(model: FittedModel, data: Labelled, kind: str) -> dict[str, Any]:
-    values = decision(data.rows(model.support_features_), model.coef_[0], model.intercept_[0])
-    return {"kind": kind, "name": data.name, "n_samples": data.n_samples, **measures(data.labels, values)}
+    values = decision(data.rows(model.support_features_), model.coef_, model.intercept_)
+    found = model.target_.measures(data.y, values)
+    return {"kind": kind, "name": data.name, "n_samples": data.n_samples, **found}
 
 
 def _names(model: FittedModel, groups: dict[str, Any] | None) -> dict[str, list[Any]] | None:

@@ -39,8 +39,8 @@ def check_shape(shape: tuple[int, int], n_features: int) -> None:
 
 
 def class_means(data: Labelled) -> np.ndarray:
-    """Mean raw value of every feature in each class, (2, n_features)."""
-    member = np.stack([data.labels < 0, data.labels > 0]).astype(np.float64)
+    """Mean raw value of every feature in each class, (classes, n_features)."""
+    member = data.members.astype(np.float64)
     counts = np.maximum(member.sum(axis=1), 1)
     sums = [(block.matrix() @ member.T).T for block in data.blocks()]
     means: np.ndarray = np.concatenate(sums, axis=1) / counts[:, None]

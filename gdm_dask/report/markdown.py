@@ -54,13 +54,16 @@ def _facts(report: dict[str, Any]) -> str:
     rows = [["features", f"{data['n_features']:,}"]]
     if data["class_counts"] is not None:
         counted = zip(data["classes"], data["class_counts"], strict=True)
-        rows.append(["samples", ", ".join(f"{count:,} of class {escape(name)}" for name, count in counted)])
+        of = "" if data["kind"] == "numbers" else "of class "
+        rows.append(["samples", ", ".join(f"{count:,} {of}{escape(name)}" for name, count in counted)])
     rows.append(["supports", f"{facts['n_supports']:,}"])
     if facts["n_affiliated"] is not None:
         affiliated = f"{facts['n_affiliated']:,}, the largest group has {facts['largest_group']:,} members"
         rows.append(["affiliated features", affiliated])
     for entry in report["accuracy"]:
-        rows.append([f"{entry['kind']} accuracy", f"{entry['accuracy']:.4f} on {escape(entry['name'])}"])
+        name = "r2" if "r2" in entry else "accuracy"
+        value = "not defined" if entry[name] is None else f"{entry[name]:.4f}"
+        rows.append([f"{entry['kind']} {name.replace('r2', 'R2')}", f"{value} on {escape(entry['name'])}"])
     rows += [
         ["redundancy rate", f"{facts['redundancy_rate']:.4f}"],
         ["cuts", f"{facts['n_cuts']}, gap {facts['gap']:.3g}, {facts['outcome']}"],
@@ -72,7 +75,7 @@ def _facts(report: dict[str, Any]) -> str:
 
 
 def _supports(report: dict[str, Any]) -> str:
-    supports, groups, classes = report["supports"], report["groups"], report["data"]["classes"]
+    supports, groups, sides = report["supports"], report["groups"], report["data"]["sides"]
     names = _member_names(report)
     rows = []
     for k, (name, weight) in enumerate(zip(supports["name"], supports["weight"], strict=True)):
@@ -82,7 +85,8 @@ def _supports(report: dict[str, Any]) -> str:
             size = f"{groups['size'][k]:,}"
             shown = list(zip(groups["feature"][k], groups["rho"][k], strict=True))[1 : MAX_MEMBERS + 1]
             members = ", ".join(f"{escape(names.get(f, str(f)), 30)} ({rho:+.2f})" for f, rho in shown)
-        rows.append([str(k + 1), escape(name), f"{weight:+.4g}", escape(classes[weight > 0]), frequency, size, members])
+        side = escape(sides[supports["side"][k]])
+        rows.append([str(k + 1), escape(name), f"{weight:+.4g}", side, frequency, size, members])
         if len(rows) > MAX_ROWS:
             break
     head = ["", "support", "weight", "speaks for", "samples", "group", "strongest members (correlation)"]
@@ -100,11 +104,14 @@ def _importance(report: dict[str, Any]) -> str:
     found = report["importance"]
     best = headline(report["accuracy"])
     assert best is not None
-    text = f"## Importance of groups\n\nDrop of accuracy on the {best['kind']} data when members are permuted together."
+    measure = "R2" if "r2" in best else "accuracy"
+    text = (
+        f"## Importance of groups\n\nDrop of {measure} on the {best['kind']} data when members are permuted together."
+    )
     if found["accuracy_members"] is not None:
         text += (
-            f" Accuracy is {found['accuracy_supports']:.4f} with the supports only, {found['accuracy_members']:.4f} "
-            f"with {found['n_members']:,} supports and affiliated features."
+            f" The {measure} is {found['accuracy_supports']:.4f} with the supports only, "
+            f"{found['accuracy_members']:.4f} with {found['n_members']:,} supports and affiliated features."
         )
     order = sorted(range(len(found["support"])), key=lambda k: -(found["group"] or found["support"])[k])
     rows = []

@@ -99,6 +99,9 @@ def _does(report: dict[str, Any]) -> str:
     rate = f"a redundancy rate of {report['facts']['redundancy_rate']:.3f}"
     if best is None:
         return f"They have {rate}."
+    if "r2" in best:
+        explained = "an undefined part" if best["r2"] is None else f"{best['r2']:.2%}"
+        return f"A ridge regression on the supports explains {explained} of the {best['kind']} variance, with {rate}."
     right = f"right on {best['accuracy']:.2%} of the {best['kind']} samples"
     return f"A linear SVM on the supports is {right}, with {rate}."
 

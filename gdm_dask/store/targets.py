@@ -6,7 +6,7 @@ An output is a row of float64, one value per sample. No other module knows what 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -18,10 +18,14 @@ TASKS = (None, "classification", "regression")
 
 
 class Target(Protocol):
-    """What a machine predicts: `TwoClasses`, `Classes` or `Numbers`.
+    """What a machine predicts: `TwoClasses`, `Classes`, or `Numbers` in `gdm_dask.store.numbers`.
 
     ``encode(y)`` is ``outputs(pack(y))``; stores keep ``pack(y)``.
     """
+
+    @property
+    def kind(self) -> str:
+        """How the outputs are to be explained: "two classes", "classes" or "numbers"."""
 
     @property
     def n_outputs(self) -> int:
@@ -36,6 +40,18 @@ class Target(Protocol):
 
     def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
         """Quality of decision values of shape (K, n); None where a measure is not defined."""
+
+    def weighed(self, Y: np.ndarray, weights: np.ndarray) -> tuple[Target, np.ndarray]:
+        """The target and its outputs (K, n) where samples have weights."""
+
+    def in_units(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[Target, np.ndarray, np.ndarray]:
+        """A linear model of the outputs in units of the targets, and the target of these units."""
+
+    def score(self, Y: np.ndarray, F: np.ndarray) -> float:
+        """Accuracy, or R2, of decision values against outputs, both of shape (K, n)."""
+
+    def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """What features can speak for, and what features with weights of shape (K, k) speak for, as positions."""
 
     def members(self, Y: np.ndarray) -> np.ndarray:
         """Which samples belong to which class, (classes, n) bool, from outputs; one row for numbers."""
@@ -98,6 +114,14 @@ class _Labels(Target):
         """Kind and classes."""
         return {"kind": "classes", "classes": list(self.classes)}
 
+    def weighed(self, Y: np.ndarray, weights: np.ndarray) -> tuple[Target, np.ndarray]:
+        """The same: classes stay what they are."""
+        return self, Y
+
+    def in_units(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[Target, np.ndarray, np.ndarray]:
+        """The same: outputs of classes have no units."""
+        return self, coef, intercept
+
     def _accuracies(self, codes: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
         """Accuracy, and its mean over the classes that occur."""
         counts = np.bincount(codes, minlength=len(self.classes))
@@ -115,6 +139,8 @@ class TwoClasses(_Labels):
     >>> target.encode(["spam", "ham"]).tolist(), target.decode(np.array([[0.3, -2.0]])).tolist()
     ([[1.0, -1.0]], ['spam', 'ham'])
     """
+
+    kind: ClassVar[str] = "two classes"
 
     @property
     def n_outputs(self) -> int:
@@ -143,6 +169,14 @@ class TwoClasses(_Labels):
             "average_precision": float(average_precision_score(codes, F[0])) if both else None,
         }
 
+    def score(self, Y: np.ndarray, F: np.ndarray) -> float:
+        """Part of the samples whose class is right."""
+        return float(np.mean((F[0] > 0) == (Y[0] > 0)))
+
+    def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """The two classes: a positive weight speaks for the second one."""
+        return [str(name) for name in self.classes], (weights[0] > 0).astype(np.int64)
+
     def members(self, Y: np.ndarray) -> np.ndarray:
         """Samples of the first and of the second class."""
         return np.stack([Y[0] < 0, Y[0] > 0])
@@ -158,6 +192,8 @@ class Classes(_Labels):
     >>> target.encode([5, 1]).tolist(), target.decode(np.array([[0.3, 0.1], [0.2, 0.5], [-1.0, 0.5]])).tolist()
     ([[-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]], [1, 2])
     """
+
+    kind: ClassVar[str] = "classes"
 
     @property
     def n_outputs(self) -> int:
@@ -177,85 +213,18 @@ class Classes(_Labels):
         accuracy, balanced = self._accuracies(self.pack(y), np.argmax(F, axis=0))
         return {"accuracy": accuracy, "balanced_accuracy": balanced}
 
+    def score(self, Y: np.ndarray, F: np.ndarray) -> float:
+        """Part of the samples whose class is right."""
+        return float(np.mean(np.argmax(F, axis=0) == np.argmax(Y, axis=0)))
+
+    def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """The classes: a feature speaks for the one with its largest weight."""
+        return [str(name) for name in self.classes], np.argmax(weights, axis=0)
+
     def members(self, Y: np.ndarray) -> np.ndarray:
         """Samples of each class."""
         inside: np.ndarray = Y > 0
         return inside
-
-
-@dataclass(frozen=True)
-class Numbers(Target):
-    """Numbers to predict, one or several per sample: each output has mean 0 and standard deviation 1.
-
-    Examples
-    --------
-    >>> target = Numbers.of([1.0, 3.0])
-    >>> target.encode([1.0, 3.0, 4.0]).tolist(), target.decode(np.array([[-1.0, 0.5]])).tolist()
-    ([[-1.0, 1.0, 2.0]], [1.0, 2.5])
-    """
-
-    means: tuple[float, ...]
-    scales: tuple[float, ...]
-
-    @classmethod
-    def of(cls, y: Any, where: str = "y") -> Numbers:
-        """Means and standard deviations of targets; refuses a constant output."""
-        values = _columns(y, where, 0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            means, scales = values.mean(axis=0), values.std(axis=0)
-        for output, scale in enumerate(scales):
-            column = f" in column {output}" if len(scales) > 1 else ""
-            if not np.isfinite(scale):
-                raise BadInput(f"{where}: the numbers{column} are too large")
-            if scale < np.finfo(float).tiny or (values[:, output] == values[0, output]).all():
-                raise BadInput(f"{where}: every sample has the number {float(values[0, output])!r}{column}")
-        return cls(tuple(means.tolist()), tuple(scales.tolist()))
-
-    @property
-    def n_outputs(self) -> int:
-        """One per number of a sample."""
-        return len(self.means)
-
-    def outputs(self, packed: np.ndarray) -> np.ndarray:
-        """Standardised numbers, one row per output."""
-        return np.ascontiguousarray(((packed - np.array(self.means)) / np.array(self.scales)).T)
-
-    def decode(self, F: np.ndarray) -> np.ndarray:
-        """Numbers in their own units: (n,) for one output, (n, K) for several."""
-        return self.unpack((F * np.array(self.scales)[:, None] + np.array(self.means)[:, None]).T)
-
-    def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
-        """R2 and root mean squared error, means over the outputs; R2 only where every output varies."""
-        truth = self.pack(y)
-        errors = np.mean((truth - self.decode(F).reshape(truth.shape)) ** 2, axis=0)
-        variances = truth.var(axis=0)
-        r2 = float(np.mean(1 - errors / variances)) if (variances > 0).all() else None
-        return {"r2": r2, "rmse": float(np.mean(np.sqrt(errors)))}
-
-    def members(self, Y: np.ndarray) -> np.ndarray:
-        """All samples, as one class."""
-        return np.ones((1, Y.shape[1]), bool)
-
-    def pack(self, y: Any, where: str = "y", first_sample: int = 0) -> np.ndarray:
-        """Numbers as float64 of shape (n, K)."""
-        values = _columns(y, where, first_sample)
-        if values.shape[1] != len(self.means):
-            raise BadInput(f"{where}: expected {len(self.means)} numbers per sample, got {values.shape[1]}")
-        return values
-
-    def unpack(self, packed: np.ndarray) -> np.ndarray:
-        """Shape (n,) for one output, (n, K) for several."""
-        return packed[:, 0] if len(self.means) == 1 else packed
-
-    def problem_of(self, packed: np.ndarray, n_samples: int) -> str | None:
-        """Finite numbers, as many per sample as there are outputs."""
-        if packed.shape != (n_samples, len(self.means)) or packed.dtype != np.float64:
-            return "there are not as many numbers per sample as outputs"
-        return None if np.isfinite(packed).all() else "a number is not finite"
-
-    def to_json(self) -> dict[str, Any]:
-        """Kind, means and scales."""
-        return {"kind": "numbers", "means": list(self.means), "scales": list(self.scales)}
 
 
 def infer_target(y: Any, task: str | None = None, where: str = "y") -> Target:
@@ -271,6 +240,8 @@ def infer_target(y: Any, task: str | None = None, where: str = "y") -> Target:
     >>> infer_target([3, 1, 3]), infer_target(["a", "b", "c"] * 2), infer_target([0.5, 2.5, 0.5, 1.0]).n_outputs
     (TwoClasses(classes=(1, 3)), Classes(classes=('a', 'b', 'c')), 1)
     """
+    from gdm_dask.store.numbers import Numbers  # it is a Target itself
+
     y = as_values(y, where)
     distinct = np.unique(y)
     if are_numbers(distinct, y.shape, task, where):
@@ -283,7 +254,7 @@ def are_numbers(distinct: np.ndarray, shape: tuple[int, ...], task: str | None, 
     if task not in TASKS:
         raise BadInput(f"`task` must be None, 'classification' or 'regression', got {task!r}")
     if task == "regression":
-        _refuse_text(distinct, where)
+        refuse_text(distinct, where)
         return True
     if task == "classification" or distinct.dtype.kind in "Ub" or len(distinct) <= 2:
         if len(shape) > 1:
@@ -312,6 +283,8 @@ def target_of_classes(distinct: np.ndarray, n_samples: int, where: str) -> TwoCl
 
 def target_from_json(document: Any) -> Target:
     """Undo `Target.to_json`; raises `BadInput` for anything else."""
+    from gdm_dask.store.numbers import Numbers
+
     try:
         kind = document["kind"]
         if kind == "numbers":
@@ -362,16 +335,10 @@ def _of_one_type(values: np.ndarray, where: str) -> np.ndarray:
     raise BadInput(f"{where}: labels must be all text, all numbers or all booleans, got {names or 'none'}")
 
 
-def _refuse_text(values: np.ndarray, where: str) -> None:
+def refuse_text(values: np.ndarray, where: str) -> None:
+    """Refuse text where numbers are needed."""
     if values.dtype.kind == "U":
         raise BadInput(f"{where}: regression needs numbers, got text such as {str(values.flat[0])!r}")
-
-
-def _columns(y: Any, where: str, first_sample: int) -> np.ndarray:
-    """Numbers as float64 of shape (n, K)."""
-    values = as_values(y, where, first_sample)
-    _refuse_text(values, where)
-    return np.ascontiguousarray(values.astype(np.float64).reshape(len(values), -1))
 
 
 def _plain(value: Any) -> Any:

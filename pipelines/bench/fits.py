@@ -29,8 +29,8 @@ DEMANDED = {"enron": (0.970, 1 / 3)}
 def judged(data: Dataset, features: np.ndarray) -> dict[str, Any]:
     """How good a selection is."""
     train, test = data.train, data.test
-    rows, labels = train.load_rows(np.asarray(features)), train.outputs()[0]
-    coef, intercept = refit(rows, labels)
+    rows = train.load_rows(np.asarray(features))
+    (coef,), (intercept,) = refit(rows, train.outputs())
     decision = test.load_rows(np.asarray(features)).to_scipy().T @ coef + intercept
     accuracy = float(np.mean((decision > 0) == (test.outputs()[0] > 0)))
     redundancy = round(block_redundancy_rate(rows), 5)

@@ -117,5 +117,5 @@ def _svm(C: float) -> LinearSVC:
 
 
 def _decision(X: Matrix, y: np.ndarray, X_test: Matrix, features: np.ndarray) -> np.ndarray:
-    coef, intercept = refit(as_rows(X[:, features]), y.astype(np.float64))
+    (coef,), (intercept,) = refit(as_rows(X[:, features]), y.astype(np.float64)[None])
     return np.asarray(X_test[:, features] @ coef).ravel() + intercept

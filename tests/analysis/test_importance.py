@@ -39,7 +39,7 @@ def test_drops_equal_shuffled_columns() -> None:
     permutations = [rng.permutation(len(t)) for _ in range(3)]
     members = np.unique(np.concatenate(list(machine.groups_.values())))
     coef, intercept = np.zeros(X.shape[1]), 0.0
-    coef[members], intercept = refit(as_rows(X[:, members]), np.where(y == "yes", 1, -1))
+    (coef[members],), (intercept,) = refit(as_rows(X[:, members]), np.where(y == "yes", 1, -1)[None])
     own = np.zeros(X.shape[1])
     own[machine.support_features_] = machine.coef_[0]
     for k, (support, group) in enumerate(machine.groups_.items()):

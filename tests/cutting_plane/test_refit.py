@@ -7,11 +7,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from gdm_dask.cutting_plane.svm import REFIT_C, refit
 from gdm_dask.features.correlation import as_rows
+from gdm_dask.master.squared_loss import SquaredLoss
 
 
 @settings(deadline=None)
@@ -35,7 +37,7 @@ def test_no_weight_can_be_improved(
     y = np.where(rng.random(n_samples) < 0.5, 1.0, -1.0)
     y[:2] = -1.0, 1.0
     rows = as_rows(sp.csr_array(X) if density < 0.5 and not shift else X)
-    coef, intercept = refit(rows, y)
+    (coef,), (intercept,) = refit(rows, y[None])
     columns = (X - X.mean(axis=0)) / X.std(axis=0)
     weights = coef * X.std(axis=0)
     decision = columns @ weights + intercept + coef @ X.mean(axis=0)
@@ -49,7 +51,7 @@ def test_it_is_that_of_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(5.0, 3.0, size=(400, 8))
     y = np.where(X[:, 0] - X[:, 1] + rng.normal(size=400) > 0, 1.0, -1.0)
-    coef, intercept = refit(as_rows(X), y)
+    (coef,), (intercept,) = refit(as_rows(X), y[None])
     columns = StandardScaler().fit_transform(X)
     svm = LinearSVC(C=REFIT_C, dual=False, tol=1e-10, intercept_scaling=1e3).fit(columns, y)
     np.testing.assert_allclose(X @ coef + intercept, svm.decision_function(columns), atol=1e-5)
@@ -61,8 +63,33 @@ def test_very_many_features_are_left_to_an_iterative_solver(monkeypatch: pytest.
     X = rng.normal(2.0, 1.0, size=(600, 10)) * (rng.random((600, 10)) < density)
     y = np.where(X[:, 0] - X[:, 1] + 0.5 * rng.normal(size=600) > 0, 1.0, -1.0)
     rows = as_rows(sp.csr_array(X) if density < 1 else X)
-    coef, intercept = refit(rows, y)
+    (coef,), (intercept,) = refit(rows, y[None])
     monkeypatch.setattr("gdm_dask.cutting_plane.svm.MAX_DIRECT", 9)
-    other, other_intercept = refit(rows, y)
+    (other,), (other_intercept,) = refit(rows, y[None])
     assert not np.array_equal(coef, other)
     np.testing.assert_allclose(X @ other + other_intercept, X @ coef + intercept, atol=0.02)
+
+
+@pytest.mark.parametrize("most", [2500, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_numbers_are_refitted_by_ridge_regression(monkeypatch: pytest.MonkeyPatch, most: int, sparse: bool) -> None:
+    monkeypatch.setattr("gdm_dask.cutting_plane.svm.MAX_DIRECT", most)
+    rng = np.random.default_rng(2)
+    X = rng.normal(3.0, 2.0, size=(200, 6)) * (rng.random((200, 6)) < (0.1 if sparse else 1.0))
+    Y = (X[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(200, 3))).T
+    coef, intercept = refit(as_rows(sp.csr_array(X) if sparse else X), Y, SquaredLoss())
+    columns = StandardScaler().fit_transform(X)
+    expected = Ridge(1.0).fit(columns, Y.T).predict(columns)
+    np.testing.assert_allclose(X @ coef.T + intercept, expected, atol=1e-5)
+
+
+def test_every_output_is_refitted_on_its_own() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 5))
+    Y = np.where(rng.integers(0, 3, 150) == np.arange(3)[:, None], 1.0, -1.0)
+    X[:, :3] += Y.T
+    coef, intercept = refit(as_rows(X), Y)
+    for k, y in enumerate(Y):
+        (alone,), (own,) = refit(as_rows(X), y[None])
+        np.testing.assert_allclose(coef[k], alone, rtol=1e-7, atol=1e-9)
+        assert intercept[k] == pytest.approx(own, rel=1e-7)

@@ -87,6 +87,6 @@ def test_threads_of_blas_in_an_iterative_refit() -> None:
     found = []
     for n_threads in (1, 2):
         with threadpool_limits(n_threads, user_api="blas"):
-            found.append(refit.refit(rows, y))
+            found.append(refit.refit(rows, y[None]))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]

@@ -17,7 +17,7 @@ from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.cutting_plane import trade_off
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.settings import Settings, choose_settings, class_weights, effective_samples, settings_from
+from gdm_dask.cutting_plane.settings import Settings, choose_settings, effective_samples, settings_from
 from gdm_dask.cutting_plane.trade_off import RIDGE_FACTORS, decide, held_out_losses, splits_of
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline.run_directory import RunDirectory
@@ -88,8 +88,8 @@ def test_a_fold_is_judged_by_a_machine_on_its_supports() -> None:
     supports = problem.supports.features
     train = X[np.ix_(supports, fold.train)]
     means, norms = train.mean(axis=1, keepdims=True), np.sqrt(60) * train.std(axis=1, keepdims=True)
-    for factor, found in zip(RIDGE_FACTORS, held_out_losses(problem, 5, fold.test, y[fold.test]), strict=True):
-        C = factor * effective_samples(class_weights(y[fold.train], None)) / 5
+    for factor, found in zip(RIDGE_FACTORS, held_out_losses(problem, 5, fold.test, y[None, fold.test]), strict=True):
+        C = factor * effective_samples(problem.task.class_weights(y[None, fold.train], None)) / 5
         # a long column in place of the intercept is hardly shrunk
         machine = LinearSVC(C=C / 2, dual=False, tol=1e-10, max_iter=10_000, intercept_scaling=1e3)
         machine.fit(((train - means) / norms).T, y[fold.train])
@@ -105,13 +105,13 @@ def test_a_fold_without_a_feature_that_differs_is_judged_by_the_intercept() -> N
     problem = Problem(y[fold.train], choose_settings(3, 20, k=2, C=1.0), fold.train)
     with data_of(memory(X, False)) as data:
         solve([problem], data, lambda problem: None)
-    assert held_out_losses(problem, 2, fold.test, y[fold.test]) == [pytest.approx(0.75)] * len(RIDGE_FACTORS)
+    assert held_out_losses(problem, 2, fold.test, y[None, fold.test]) == [pytest.approx(0.75)] * len(RIDGE_FACTORS)
 
 
 def searched(X: np.ndarray, y: np.ndarray, k: int = 6) -> trade_off.Trials:
-    settings = settings_from(GroupDiscoveryMachine(k).get_params(), *X.shape, y)
+    settings = settings_from(GroupDiscoveryMachine(k).get_params(), len(X), "two classes", y[None])
     with data_of(memory(X, False)) as data:
-        trials = trade_off.Trials(data, y, settings, None, lambda problem: None)
+        trials = trade_off.Trials(data, y[None], settings, None, lambda problem: None)
         trials.search()
     return trials
 

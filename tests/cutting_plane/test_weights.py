@@ -21,6 +21,8 @@ from gdm_dask.cutting_plane.svm import _direct, _iterative
 from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_weights
+from gdm_dask.master.losses import SquaredHinge
+from gdm_dask.master.squared_loss import SquaredLoss
 
 #: Without ties: rounding decides between equal features, and sums of repeated samples round in their own way.
 untied = st.sampled_from(["noise", "groups", "float32"])
@@ -49,10 +51,10 @@ def test_a_fit_with_weights_is_the_fit_of_repeated_samples(kind, m, n, sparse, k
     X_long, y_long = repeated(X, y, weights)
     settings = choose_settings(m, len(y_long), k=k, max_cuts=6, intercept=intercept, matching=matching)
     with data_of(memory(X_long, sparse)) as data:
-        expected = fit(data, y_long, settings, k, certify=k is not None)
+        expected = fit(data, y_long[None], settings, k, certify=k is not None)
     for block_bytes in (400, 1 << 20):
         with data_of(memory(X, sparse, block_bytes)) as data:
-            found = fit(data, y, settings, k, certify=k is not None, weights=weights)
+            found = fit(data, y[None], settings, k, certify=k is not None, weights=weights)
         assert [it.cut for it in found.history] == [it.cut for it in expected.history]
         assert found.stopped == expected.stopped
         np.testing.assert_array_equal(found.support_features, expected.support_features)
@@ -90,8 +92,8 @@ def test_weight_zero_leaves_a_sample_out(kind, m, n, sparse, seed) -> None:
     X[:, ~kept] *= 1e6
     settings = choose_settings(m, n, max_cuts=6)
     with data_of(memory(X, sparse)) as data, data_of(memory(X[:, kept], sparse)) as own:
-        found = fit(data, y, settings, None, weights=weights)
-        expected = fit(own, y[kept], settings, None, weights=weights[kept])
+        found = fit(data, y[None], settings, None, weights=weights)
+        expected = fit(own, y[None, kept], settings, None, weights=weights[kept])
     np.testing.assert_array_equal(found.support_features, expected.support_features)
     np.testing.assert_allclose(found.upper_bounds, expected.upper_bounds, **close)
     np.testing.assert_allclose(found.coef, expected.coef, rtol=1e-7, atol=1e-12)
@@ -100,12 +102,13 @@ def test_weight_zero_leaves_a_sample_out(kind, m, n, sparse, seed) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("solver", [_direct, _iterative])
-def test_a_refit_with_weights_is_the_refit_of_repeated_samples(solver, sparse: bool) -> None:
+@pytest.mark.parametrize("loss", [SquaredHinge(), SquaredLoss()])
+def test_a_refit_with_weights_is_the_refit_of_repeated_samples(solver, loss, sparse: bool) -> None:
     X, y = informative(4, 60, 3, "float32")
     weights = whole_weights(y, 3)
     X_long, y_long = repeated(X, y, weights)
-    coef, intercept = solver(with_weights(whole(X, sparse), weights), y)
-    expected, expected_intercept = solver(whole(X_long, sparse), y_long)
+    coef, intercept = solver(with_weights(whole(X, sparse), weights), y[None], loss)
+    expected, expected_intercept = solver(whole(X_long, sparse), y_long[None], loss)
     np.testing.assert_allclose(coef, expected, rtol=1e-4 if solver is _iterative else 1e-9)
     assert intercept == pytest.approx(expected_intercept, rel=1e-4, abs=1e-4)
 

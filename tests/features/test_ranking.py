@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, correlation_limit
+from gdm_dask.features.effective import effective_samples
 from gdm_dask.features.groups import prepare
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.ranking import Question, Ranking, ScorePass, merge, top, top_of_block
@@ -135,3 +136,31 @@ def test_ranking_a_large_block_by_a_guess_equals_ranking_all_of_it(k: int, ties:
     np.testing.assert_array_equal(found.features, whole.features)
     np.testing.assert_array_equal(found.scores, whole.scores)
     assert found.n_left == whole.n_left
+
+
+@many(60)
+@given(
+    kinds, st.integers(1, 40), st.integers(2, 40), st.booleans(), st.integers(1, 2000), st.integers(1, 50),
+    st.integers(2, 4), st.sampled_from([0.0, 2.0, 8.0]), seeds,
+)  # fmt: skip
+def test_several_outputs_are_ranked_by_their_norm(kind, m, n, sparse, block_bytes, k, n_outputs, least, seed) -> None:
+    """Features that live on few samples can be left out, whatever the blocks."""
+    X = make(kind, m, n, seed)
+    duals = np.random.default_rng(seed).normal(size=(n_outputs, n))
+    with data_of(memory(X, sparse, block_bytes)) as data:
+        (found,) = data.run(ScorePass([Question(duals, k, least_effective=least)])).rankings
+    block = whole(X, sparse)
+    c = scores(block, duals)
+    sizes = np.sqrt(np.add.reduce(c * c))
+    sizes[(np.ptp(X, axis=1) == 0) | (effective_samples(block) < least)] = np.nan
+    assert_is_top(found, sizes, k)
+
+
+@many(60)
+@given(kinds, st.integers(1, 30), st.integers(2, 40), st.booleans(), seeds)
+def test_effective_samples_are_the_literal_ones(kind, m, n, sparse, seed) -> None:
+    X = make(kind, m, n, seed)
+    with np.errstate(divide="ignore"):
+        expected = 1.0 / np.sum(reference.normalise(X) ** 4, axis=1)
+    expected[np.ptp(X, axis=1) == 0] = 0.0
+    np.testing.assert_allclose(effective_samples(whole(X, sparse)), expected, rtol=1e-7)

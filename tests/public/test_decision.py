@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from helpers.store_helpers import some_labels, some_matrix
 
 from gdm_dask import GroupDiscoveryMachine, ingest
-from gdm_dask.analysis.metrics import Labelled, LinearDecision, evaluate, measures
+from gdm_dask.analysis.metrics import Labelled, LinearDecision, evaluate
 from gdm_dask.model import decision
 
 
@@ -56,16 +56,18 @@ def test_all_forms_of_data_give_the_same_bits(case):
         store.load_rows(features), Labelled((matrix, store.y), model).rows(features),
     ]  # fmt: skip
     for form in forms:
-        np.testing.assert_array_equal(decision(form, model.coef_[0], model.intercept_[0]), expected)
+        np.testing.assert_array_equal(decision(form, model.coef_, model.intercept_)[0], expected)
     for X in (store, store.url, matrix, matrix.toarray()):
         np.testing.assert_array_equal(model.decision_function(X), expected)
 
 
 def test_more_samples_than_are_computed_at_a_time():
     rng = np.random.default_rng(0)
-    columns, coef = rng.normal(size=(9000, 7)), rng.normal(size=7)
-    np.testing.assert_array_equal(decision(columns, coef, 0.5), in_order(columns, coef, 0.5))
-    np.testing.assert_array_equal(decision(columns.astype(np.float32), coef, 0.5).dtype, np.float64)
+    columns, coef, intercept = rng.normal(size=(9000, 7)), rng.normal(size=(2, 7)), np.array([0.5, -1.0])
+    for form in (columns, sp.csr_array(columns)):
+        for values, weights, own in zip(decision(form, coef, intercept), coef, intercept, strict=True):
+            np.testing.assert_array_equal(values, in_order(columns, weights, own))
+    assert decision(columns.astype(np.float32), coef, intercept).dtype == np.float64
 
 
 def test_tasks_over_samples_give_the_same_bits(case):
@@ -79,6 +81,6 @@ def test_tasks_over_samples_give_the_same_bits(case):
 
 def test_an_evaluation_measures_the_decision_function(case):
     _, store, model = case
-    expected = measures(store.outputs()[0], model.decision_function(store))
+    expected = model.target_.measures(store.y, model.decision_function(store)[None])
     assert expected["accuracy"] == model.score(store)
     assert evaluate(model, store).items() >= expected.items()

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from gdm_dask import GroupDiscoveryMachine, redundancy_rate
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, redundancy_rate
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,11 @@ def scikit_learn_checks() -> dict:
     SCIPY_ARRAY_API set for it, and it is about array types that the estimator does not claim to take.
     """
     checks = {}
-    for estimator, check in estimator_checks_generator(GroupDiscoveryMachine(scheduler="synchronous")):
-        name = str(getattr(check, "func", check).__name__)
-        if name != "check_array_api_input":
-            checks[f"{name}-{len(checks)}"] = (estimator, check)
+    for kind in (GroupDiscoveryMachine, GroupDiscoveryRegressor):
+        for estimator, check in estimator_checks_generator(kind(scheduler="synchronous")):
+            name = str(getattr(check, "func", check).__name__)
+            if name != "check_array_api_input":
+                checks[f"{kind.__name__}-{name}-{len(checks)}"] = (estimator, check)
     return checks
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from helpers.instances import informative
 
-from gdm_dask import GroupDiscoveryMachine, __version__
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, __version__, load_model
 from gdm_dask.errors import BadInput
 
 X, Y = informative(30, 80, 2)
@@ -20,6 +20,8 @@ MACHINES = {
     "plain": lambda: GroupDiscoveryMachine(tau=0.4, cut_size=3).fit(X.T, Y),
     "names": lambda: GroupDiscoveryMachine(n_features_to_select=4).fit(FRAME, np.where(Y > 0, "ja", "nein")),
     "certified": lambda: GroupDiscoveryMachine(n_features_to_select=4, certify=True).fit(X.T, Y),
+    "three classes": lambda: GroupDiscoveryMachine(n_features_to_select=4).fit(X.T, np.arange(80) % 3),
+    "numbers": lambda: GroupDiscoveryRegressor(n_features_to_select=4, epsilon=0.1).fit(X.T, X[:2].T + Y[:, None]),
     "no groups": lambda: GroupDiscoveryMachine(groups=False, max_cuts=2, matching="exact").fit(X.T, Y > 0),
     "numpy numbers": lambda: GroupDiscoveryMachine(
         n_features_to_select=np.int64(3), tau=np.float32(0.25), C=np.float64(10), cut_size=np.int32(2), tol=np.int8(0)
@@ -40,7 +42,8 @@ def saved(tmp_path: Path) -> Path:
 
 def test_all_comes_back(machine: GroupDiscoveryMachine, tmp_path: Path) -> None:
     machine.save(tmp_path / "model")
-    loaded = GroupDiscoveryMachine.load(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert type(loaded) is type(machine)
     fitted = {name for name in vars(machine) if name.endswith("_")}
     assert {name for name in vars(loaded) if name.endswith("_")} == fitted
     for name in fitted - {"groups_", "affiliations_"}:
@@ -60,7 +63,7 @@ def test_all_comes_back(machine: GroupDiscoveryMachine, tmp_path: Path) -> None:
         assert list(loaded.groups_) == list(machine.groups_)
     given = FRAME if hasattr(machine, "feature_names_in_") else X.T
     np.testing.assert_array_equal(loaded.predict(given), machine.predict(given))
-    np.testing.assert_array_equal(loaded.decision_function(given), machine.decision_function(given))
+    np.testing.assert_array_equal(loaded.decision_values(given), machine.decision_values(given))
     np.testing.assert_array_equal(loaded.transform(given), machine.transform(given))
 
 
@@ -137,3 +140,12 @@ def test_no_folder_at_all(tmp_path: Path) -> None:
 
 def test_there_is_a_version() -> None:
     assert __version__.count(".") >= 1
+
+
+def test_a_model_of_the_other_class_is_refused(tmp_path: Path) -> None:
+    MACHINES["numbers"]().save(tmp_path)
+    with pytest.raises(BadInput, match="not a model of GroupDiscoveryMachine"):
+        GroupDiscoveryMachine.load(tmp_path)
+    MACHINES["plain"]().save(tmp_path)
+    with pytest.raises(BadInput, match="not a model of GroupDiscoveryRegressor"):
+        GroupDiscoveryRegressor.load(tmp_path)

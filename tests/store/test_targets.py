@@ -19,8 +19,9 @@ from sklearn.metrics import (
 
 import gdm_dask
 from gdm_dask.errors import BadInput
+from gdm_dask.store.numbers import Numbers
 from gdm_dask.store.target_files import check_targets
-from gdm_dask.store.targets import Classes, Numbers, TwoClasses, infer_target, target_from_json
+from gdm_dask.store.targets import Classes, TwoClasses, infer_target, target_from_json
 
 MATRIX = some_matrix()
 RNG = np.random.default_rng(0)

@@ -59,9 +59,14 @@ const featureName = (feature) => (report.data.named ? nameTable.get(feature) ?? 
 const supportName = (k) => (report.data.named ? supports.name[k] : unnamed(supports.feature[k]));
 const shownName = (text) => (report.data.named ? text : unnamed(Number(text))); // of a feature that is not in the table
 const classOf = (weight) => (weight > 0 ? 1 : 0);
+const sides = report.data.sides; // what supports can speak for: classes, small and large numbers, outputs
+const toneOf = (k) => (sides.length === 2 ? supports.side[k] : 0); // more than two have one colour
+const sideName = (k) => sides[supports.side[k]];
+const sideLabel = (s) => el('span', { class: s && sides.length === 2 ? 'class one' : 'class' }, el('bdi', {}, sides[s]));
+const scoreName = report.data.kind === 'numbers' ? 'R²' : 'accuracy';
 const classLabel = (k) => el('span', { class: k ? 'class one' : 'class' }, el('bdi', {}, report.data.classes[k]));
 const classFill = (k) => css(k ? '--one-fill' : '--zero-fill');
-const frequencyOf = (k) => (supports.frequency ? supports.frequency[0][k] + supports.frequency[1][k] : null);
+const frequencyOf = (k) => (supports.frequency ? supports.frequency.reduce((sum, row) => sum + row[k], 0) : null);
 
 // Blanks at the ends of an n-gram belong to it; a chart would swallow them.
 const visibleEnds = (text) => text.replace(/^ +| +$/g, (blanks) => '␣'.repeat(blanks.length));

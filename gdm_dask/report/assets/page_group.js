@@ -25,8 +25,8 @@ function supportFacts(k) {
   const weight = supports.weight[k];
   const facts = [
     fact('Weight', signed(weight)),
-    fact('Speaks for', classLabel(classOf(weight))),
-    fact('Coefficient, raw units', signed(supports.coef[k])),
+    fact('Speaks for', sideLabel(supports.side[k])),
+    ...(supports.output_weights ? outputFacts(k) : [fact('Coefficient, raw units', signed(supports.coef[k]))]),
   ];
   if (supports.frequency) {
     report.data.classes.forEach((_, c) => facts.push(fact(el('span', {}, 'Not zero in ', classLabel(c)),
@@ -38,9 +38,10 @@ function supportFacts(k) {
   if (report.stability) facts.push(fact('Group found again', percent(report.stability.group_frequency[k], 0)));
   return el('dl', { class: 'facts' }, facts);
 }
+const outputFacts = (k) => sides.map((_, s) => fact(el('span', {}, 'Weight for ', sideLabel(s)), signed(supports.output_weights[s][k])));
 function importanceFacts(k) {
   const found = report.importance;
-  const facts = [fact('Accuracy lost without it', points(found.support[k]))];
+  const facts = [fact(`${scoreName === 'R²' ? 'R²' : 'Accuracy'} lost without it`, points(found.support[k]))];
   if (found.group) facts.push(fact('Without the whole group', points(found.group[k])));
   return facts;
 }

@@ -21,9 +21,9 @@ function showImages() {
   if (!pixels) return;
   const supportAt = new Map(supports.feature.map((feature, k) => [feature, k]));
   const ownerAt = new Map(pixels.affiliated);
-  const source = pixels.means ? 'Mean images of the two classes' : 'The image frame (pass the data with --store to see mean images)';
+  const source = pixels.means ? (pixels.means.length === 1 ? 'The mean image' : 'Mean images of the classes') : 'The image frame (pass the data with --store to see mean images)';
   const body = show('images', 'Pixels', `${source}, with the pixels of the supports and of their groups in white. Point at a pixel to see what it is, press it to open its group.`);
-  const classes = pixels.means ? [0, 1] : [0];
+  const classes = pixels.means ? pixels.means.map((_, c) => c) : [0];
   for (const c of classes) {
     const figures = [
       figure(pixelCanvas((p) => grey(c, p), `mean image of class ${report.data.classes[c]}`), pixels.means ? ['mean of ', classLabel(c)] : ['frame']),
@@ -42,7 +42,7 @@ const figure = (canvas, caption) => el('figure', {}, canvas, el('figcaption', {}
 function tinted(c, p, supportAt, ownerAt) {
   const k = supportAt.get(p) ?? ownerAt.get(p);
   if (k === undefined) return grey(c, p).map((v) => Math.round(v * 0.6));
-  const color = supports.weight[k] > 0 ? [245, 140, 60] : [70, 165, 230];
+  const color = toneOf(k) ? [245, 140, 60] : [70, 165, 230];
   return supportAt.has(p) ? color : color.map((v) => Math.round(v * 0.55));
 }
 function answer(canvas, supportAt, ownerAt) {
@@ -68,8 +68,8 @@ function answer(canvas, supportAt, ownerAt) {
 }
 function groupImage(sheet, k) {
   const members = new Set(groups.feature[k]);
-  const color = supports.weight[k] > 0 ? [245, 140, 60] : [70, 165, 230];
-  const classes = pixels.means ? [0, 1] : [0];
+  const color = toneOf(k) ? [245, 140, 60] : [70, 165, 230];
+  const classes = pixels.means ? pixels.means.map((_, c) => c) : [0];
   const before = redraws.length;
   const figures = classes.map((c) => figure(pixelCanvas((p) => (p === supports.feature[k] ? WHITE : members.has(p) ? color : grey(c, p)), 'pixels of this group'), ['over the mean of ', classLabel(c)]));
   redraws.length = before; // the dialog goes away: nothing to draw again

@@ -39,7 +39,7 @@ function showImportance() {
   const found = report.importance;
   if (!found) return;
   const fitted = report.accuracy.some((entry) => entry.kind === 'test') ? 'samples that the model was not fitted on' : 'the training samples, so the figures flatter the machine';
-  const body = show('importance', 'Importance', `Accuracy lost when the members of a group are permuted together, over ${plural(found.n_repeats, 'permutation')} of ${whole(found.n_samples)} samples; measured on ${fitted}.`);
+  const body = show('importance', 'Importance', `${scoreName === 'R²' ? 'R²' : 'Accuracy'} lost when the members of a group are permuted together, over ${plural(found.n_repeats, 'permutation')} of ${whole(found.n_samples)} samples; measured on ${fitted}.`);
   if (found.accuracy_members !== null) body.append(accuracyPair(found));
   const series = [{ name: 'support, model on supports only', color: '--zero-fill' }];
   if (found.group) series.push({ name: 'whole group, model on all members', color: '--one-fill', square: true }, { name: 'support alone, model on all members', color: '--one-fill', hollow: true });
@@ -47,7 +47,7 @@ function showImportance() {
   const rows = order.map((k) => ({ k, values: [found.support[k], ...(found.group ? [found.group[k], found.alone[k]] : [])] }));
   const plot = el('div', { class: 'plot' });
   body.append(el('div', { class: 'card' }, shapeLegend(series), plot));
-  dotRows(plot, { rows, series, axis: 'points of accuracy lost', format: (v, exact) => minus((100 * v).toFixed(exact ? 2 : 1)), label: `The ${rows.length} groups that matter most; the table of supports has the numbers` });
+  dotRows(plot, { rows, series, axis: `points of ${scoreName} lost`, format: (v, exact) => minus((100 * v).toFixed(exact ? 2 : 1)), label: `The ${rows.length} groups that matter most; the table of supports has the numbers` });
   if (found.group) body.append(el('p', { class: 'note' }, 'A hollow circle far left of its square: other members of the group stand in for the support, so tools that permute single features call it unimportant.'));
 }
 function accuracyPair(found) {

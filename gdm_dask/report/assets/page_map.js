@@ -105,7 +105,7 @@ function margins(pen, order, cell) {
   const fills = [classFill(0), classFill(1)];
   const most = groups ? Math.log(Math.max(2, ...order.map((k) => groups.size[k]))) : 1;
   order.forEach((k, i) => {
-    pen.fillStyle = fills[classOf(supports.weight[k])];
+    pen.fillStyle = fills[toneOf(k)];
     pen.fillRect(0, SIZES + i * cell, STRIP - 4, Math.max(1, cell - 0.5));
     const height = groups ? (Math.log(groups.size[k]) / most) * (SIZES - 6) : 0;
     pen.fillRect(STRIP + i * cell, SIZES - 3 - height, Math.max(1, cell - 0.5), Math.max(1, height));

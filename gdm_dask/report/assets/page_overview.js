@@ -24,8 +24,10 @@ function showGlance() {
     tiles.append(tile('Affiliated', whole(facts.n_affiliated), `in ${plural(facts.n_groups_with_affiliated, 'group')}; the largest has ${plural(facts.largest_group, 'member')}`));
   }
   for (const entry of report.accuracy) {
-    const auc = entry.auc === null ? '' : `AUC ${entry.auc.toFixed(4)}, `;
-    tiles.append(tile(`Accuracy, ${entry.kind}`, percent(entry.accuracy, 2), [`${auc}on ${plural(entry.n_samples, 'sample')} of `, el('bdi', {}, entry.name)]));
+    const auc = entry.auc ? `AUC ${entry.auc.toFixed(4)}, ` : '';
+    const isNumbers = data.kind === 'numbers';
+    const value = isNumbers ? (entry.r2 === null ? '–' : entry.r2.toFixed(4)) : percent(entry.accuracy, 2);
+    tiles.append(tile(`${isNumbers ? 'R²' : 'Accuracy'}, ${entry.kind}`, value, [`${auc}on ${plural(entry.n_samples, 'sample')} of `, el('bdi', {}, entry.name)]));
   }
   tiles.append(tile('Redundancy rate', facts.redundancy_rate.toFixed(4), 'of the supports; 0 is none'));
   const gap = percent(facts.gap, facts.gap < 0.01 ? 3 : 1);
@@ -92,7 +94,7 @@ function showAbout() {
   const tau = report.parameters.tau;
   const term = (name, text) => [el('dt', {}, name), el('dd', {}, text)];
   body.append(el('dl', { class: 'prose' },
-    term('Support', 'A feature that tells the classes apart and correlates with no other support.'),
+    term('Support', 'A feature that tells the target and correlates with no other support.'),
     term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau). Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
     term('Weight', 'Of the normalised feature in the model. Its sign tells the class that the feature speaks for when it is large.'),
     term('Score', 'How much a feature would change the margin at the moment its cut was made.'),

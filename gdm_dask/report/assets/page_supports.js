@@ -17,7 +17,20 @@ function frequencyCell(k) {
   const share = report.data.class_counts.map((count, c) => (count ? supports.frequency[c][k] / count : 0));
   const label = share.map((x, c) => `${percent(x)} of ${report.data.classes[c]}`).join(', ');
   const bars = share.map((x, c) => svg('rect', { x: 0, y: c * 6, width: Math.max(1, 40 * x), height: 5, rx: 1, fill: `var(${c ? '--one-fill' : '--zero-fill'})` }));
-  return el('span', { class: 'with-bar', title: label }, whole(frequencyOf(k)), svg('svg', { width: 40, height: 11, role: 'img', 'aria-label': label }, bars));
+  if (bars.length > 3) return el('span', { title: label }, whole(frequencyOf(k)));
+  return el('span', { class: 'with-bar', title: label }, whole(frequencyOf(k)), svg('svg', { width: 40, height: 6 * bars.length - 1, role: 'img', 'aria-label': label }, bars));
+}
+
+function outputBars(k) {
+  const weights = supports.output_weights.map((row) => row[k]);
+  const largest = Math.max(...weights.map(Math.abs)) || 1;
+  const label = weights.map((weight, s) => `${sides[s]}: ${signed(weight)}`).join('; ');
+  const step = Math.max(2, Math.min(6, Math.floor(160 / weights.length)));
+  const bars = weights.map((weight, s) => {
+    const height = Math.max(1, (Math.abs(weight) / largest) * 9);
+    return svg('rect', { x: s * step, y: weight > 0 ? 10 - height : 10, width: step - 1, height, fill: `var(${weight > 0 ? '--one-fill' : '--zero-fill'})` });
+  });
+  return el('span', { title: label }, svg('svg', { width: step * weights.length, height: 20, role: 'img', 'aria-label': label }, bars));
 }
 
 function supportColumns() {
@@ -26,13 +39,14 @@ function supportColumns() {
     { label: 'Rank', number: true, first: 'up', value: (k) => k, cell: (k) => whole(k + 1) },
     { label: 'Support', header: true, value: (k) => supportName(k), cell: (k) => groupButton(k) },
     { label: 'Weight', number: true, value: (k) => supports.weight[k], cell: (k) => el('span', { class: 'with-bar' }, signed(supports.weight[k]), signedBar(supports.weight[k], largest)), tip: 'Of the normalised feature' },
-    { label: 'Speaks for', value: (k) => report.data.classes[classOf(supports.weight[k])], cell: (k) => classLabel(classOf(supports.weight[k])) },
+    { label: 'Speaks for', value: sideName, cell: (k) => sideLabel(supports.side[k]) },
   ];
+  if (supports.output_weights) columns.push({ label: 'Weights', value: sideName, cell: outputBars, tip: 'Its weight for each of the outputs, in their order' });
   if (supports.frequency) columns.push({ label: 'Samples with it', number: true, value: frequencyOf, cell: frequencyCell, tip: 'Samples in which it is not zero; bars: share of each class' });
   columns.push({ label: 'Cut', number: true, first: 'up', value: firstCut, cell: (k) => String(firstCut(k) ?? '–'), tip: 'The first cut that holds it' });
   columns.push({ label: 'Score', number: true, value: firstScore, cell: scoreCell, tip: 'Its score in that cut; bars: scores in all cuts that hold it' });
   if (groups) columns.push({ label: 'Group', number: true, value: (k) => groups.size[k], cell: (k) => whole(groups.size[k]), tip: 'Members, the support included' });
-  if (report.importance) columns.push({ label: 'Importance', number: true, value: (k) => importanceOf(k), cell: (k) => minus((100 * importanceOf(k)).toFixed(2)), tip: 'Points of accuracy lost when its group is permuted' });
+  if (report.importance) columns.push({ label: 'Importance', number: true, value: (k) => importanceOf(k), cell: (k) => minus((100 * importanceOf(k)).toFixed(2)), tip: `Points of ${scoreName} lost when its group is permuted` });
   if (report.stability) columns.push({ label: 'Found again', number: true, value: (k) => report.stability.group_frequency[k], cell: (k) => percent(report.stability.group_frequency[k], 0), tip: 'Share of subsamples that found its group' });
   return columns;
 }
@@ -40,14 +54,14 @@ const importanceOf = (k) => (report.importance.group ?? report.importance.suppor
 
 function showSupports() {
   const body = show('supports', 'Supports');
-  body.append(dataTable({ caption: 'supports', unit: 'support', n: nSupports, columns: supportColumns(), pageSize: 15, sort: 0, down: false, text: (k) => `${supportName(k)} ${supports.feature[k]} ${report.data.classes[classOf(supports.weight[k])]}` }));
+  body.append(dataTable({ caption: 'supports', unit: 'support', n: nSupports, columns: supportColumns(), pageSize: 15, sort: 0, down: false, text: (k) => `${supportName(k)} ${supports.feature[k]} ${sideName(k)}` }));
 }
 
 function showSizes() {
   if (!groups || nSupports < 3 || Math.max(...groups.size) < 2) return;
   const body = show('sizes', null);
   const plot = el('div', { class: 'plot' });
-  body.append(el('div', { class: 'card' }, el('ul', { class: 'legend' }, [0, 1].map((c) => el('li', {}, classLabel(c)))), plot));
+  body.append(el('div', { class: 'card' }, sides.length === 2 ? el('ul', { class: 'legend' }, [0, 1].map((s) => el('li', {}, sideLabel(s)))) : '', plot));
   responsive(plot, (width) => drawSizes(plot, width));
 }
 function drawSizes(plot, width) {
@@ -61,7 +75,7 @@ function drawSizes(plot, width) {
   const chart = svg('svg', { width, height: 334, role: 'img', 'aria-label': 'Supports by weight and size of their groups; the table of supports has the numbers' });
   chart.append(...axes(frame, x, y, { xTicks: ticks(0, Math.max(...weights), width / 90), xFormat: (v) => digits(v), yTicks: [...powers, ...between], yFormat: (v) => whole(Math.round(10 ** v)), xLabel: '|weight|', yLabel: 'members' }));
   const points = weights.map((weight, k) => [x(weight), y(Math.log10(groups.size[k]))]);
-  const marks = points.map(([cx, cy], k) => (classOf(supports.weight[k])
+  const marks = points.map(([cx, cy], k) => (toneOf(k)
     ? svg('rect', { x: cx - 3.5, y: cy - 3.5, width: 7, height: 7, fill: css('--one-fill'), 'fill-opacity': 0.7 })
     : svg('circle', { cx, cy, r: 4, fill: css('--zero-fill'), 'fill-opacity': 0.7 })));
   chart.append(...marks);

@@ -1,0 +1,278 @@
+"""What both estimators share: parameters, the fit, attributes, files and pages."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from copy import copy
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gdm_dask import model as model_files
+from gdm_dask.analysis.metrics import Labelled
+from gdm_dask.cutting_plane.checkpoint import Checkpoint
+from gdm_dask.cutting_plane.fit import Fit, fit
+from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.cutting_plane.selection import strengths_of
+from gdm_dask.cutting_plane.settings import check_parameters
+from gdm_dask.engine import open_engine, without_connection
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.collections import is_dask
+from gdm_dask.inputs import (
+    check_training_data,
+    checked_dask,
+    checkpoint_job,
+    default_scheduler,
+    find_names,
+    open_data,
+    settings_of,
+    support_columns,
+    weights_of,
+)
+from gdm_dask.store import is_store
+from gdm_dask.store.targets import Target
+from gdm_dask.system.progress import compile_seconds
+
+
+class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of `GroupDiscoveryMachine`, which describes it, and of `GroupDiscoveryRegressor`."""
+
+    #: "classification" or "regression".
+    _task: ClassVar[str]
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        tau: float = 0.25,
+        C: float | str = "auto",
+        cut_size: int | str = "auto",
+        max_cuts: int | None = None,
+        tol: float = 1e-3,
+        matching: str = "greedy",
+        groups: bool = True,
+        scheduler: Any = None,
+        memory_limit: int | str | None = None,
+        verbose: int = 0,
+        n_workers: int | None = None,
+        fit_intercept: bool = True,
+        certify: bool = False,
+        master: str | None = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.tau = tau
+        self.C = C
+        self.cut_size = cut_size
+        self.max_cuts = max_cuts
+        self.tol = tol
+        self.matching = matching
+        self.groups = groups
+        self.scheduler = scheduler
+        self.n_workers = n_workers
+        self.memory_limit = memory_limit
+        self.verbose = verbose
+        self.fit_intercept = fit_intercept
+        self.certify = certify
+        self.master = master
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        callback: Callable[[Iteration], None] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Select supports and find their groups.
+
+        Parameters
+        ----------
+        X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
+            Matrices are samples x features.
+        y : array of shape (n_samples,), or (n_samples, n_outputs) for numbers
+            Labels or numbers. A store may have its own; given ones take their place.
+        sample_weight : array of shape (n_samples,), optional
+            Weights of the samples, not negative. A sample of weight 2 counts as two equal ones, and one of weight 0 as
+            none: in the loss, and in means, norms and correlations. Weights that are no counts should have mean 1.
+        callback : callable, optional
+            Gets an `Iteration` after each cut; while folds decide about C, after each cut of the most shrunk candidate.
+        checkpoint : path, optional
+            A file that holds the state after each cut, or after each read while folds decide about C. A fit of the same
+            store with the same parameters goes on from it and ends with the same machine, to the bit.
+
+        Returns
+        -------
+        self
+        """
+        began, compiled = time.perf_counter(), compile_seconds()
+        check_parameters(self.get_params(deep=False))
+        X, target, Y = check_training_data(self, X, y, self._task)
+        weights = weights_of(sample_weight, getattr(self, "class_weight", None), target, Y)
+        if weights is not None:
+            target, Y = target.weighed(Y, weights)
+        settings = settings_of(self, self.n_features_in_, target, Y, weights)
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(Path(checkpoint), checkpoint_job(X, Y, settings, weights))
+        with (
+            open_engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
+            open_data(X, engine, self.memory_limit, settings) as data,
+        ):
+            found = fit(
+                data, Y, settings, self.n_features_to_select, self.groups, saved, self._reporter(callback),
+                self.certify, weights,
+            )  # fmt: skip
+        self._take(found, target, Y)
+        self.names_ = find_names(self, X)
+        self.timings_["compiling"] = compile_seconds() - compiled
+        self.timings_["total"] = time.perf_counter() - began
+        return self
+
+    def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Iteration], None] | None:
+        """The callback; with `verbose`, after a line for each cut."""
+        if not self.verbose:
+            return callback
+
+        def report(iteration: Iteration) -> None:
+            print(iteration, file=sys.stderr, flush=True)
+            if callback is not None:
+                callback(iteration)
+
+        return report
+
+    def _take(self, found: Fit, target: Target, Y: np.ndarray) -> None:
+        """Set the fitted attributes."""
+        for name in (
+            "support_features", "groups", "affiliations", "redundancy_rate", "lower_bounds", "upper_bounds",
+            "gap", "certified_share", "stopped", "n_cuts", "history", "timings", "counts",
+        ):  # fmt: skip
+            setattr(self, f"{name}_", getattr(found, name))
+        self.C_, self.C_path_ = found.trade_off.C, found.trade_off.to_dict()
+        self.output_weights_ = found.weights
+        self.weights_ = found.weights[0] if len(found.weights) == 1 else strengths_of(found.weights)
+        self.converged_ = bool(found.gap <= self.tol)
+        self.profile_ = model_files.profile_of(found.rows, target.members(Y), found.rho)
+        target, self.coef_, self.intercept_ = target.in_units(found.coef, found.intercept)
+        model_files.set_target(self, target)
+
+    def name_of(self, feature: int) -> str:
+        """Name of a support or affiliated feature; its number where there are no names."""
+        check_is_fitted(self)
+        return self.names_.get(int(feature), str(int(feature)))
+
+    @property
+    def support_(self) -> np.ndarray:
+        """Mask of the supports among all features."""
+        mask: np.ndarray = self.get_support()
+        return mask
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        mask = np.zeros(self.n_features_in_, bool)
+        mask[self.support_features_] = True
+        return mask
+
+    def transform(self, X: Any) -> Any:
+        """Keep the support features, in the order of the columns.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        array or sparse matrix of shape (n_samples, k)
+        """
+        check_is_fitted(self)
+        if is_store(X):
+            return support_columns(self, X)[:, np.argsort(self.support_features_)]
+        if is_dask(X):
+            return checked_dask(self, X)[:, np.sort(self.support_features_)]
+        return super().transform(X)
+
+    def decision_values(self, X: Any) -> np.ndarray:
+        """Values of the model that was refitted on the supports, (n_outputs, n_samples)."""
+        check_is_fitted(self)
+        return model_files.decision(support_columns(self, X), self.coef_, self.intercept_)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Label, or numbers, of each sample, by the model that was refitted on the supports."""
+        values = self.decision_values(X)
+        target: Target = self.target_
+        return target.decode(values)
+
+    def _own_targets(self, X: Any, y: Any) -> Any:
+        """Given targets, or those of a store."""
+        check_is_fitted(self)
+        return Labelled(X, self).y if y is None and is_store(X) else y
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted machine into a folder: ``model.json`` and ``model.npz``, without pickled objects."""
+        check_is_fitted(self)
+        model_files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a machine that `save` wrote; `gdm_dask.load_model` reads those of both classes."""
+        model: Self = model_files.load(partial(cls._for, path), path)
+        return model
+
+    @classmethod
+    def _for(cls, path: str | os.PathLike[str], target: Target) -> type[Self]:
+        """The class itself, where its models have such a target."""
+        if (target.kind == "numbers") != (cls._task == "regression"):
+            raise BadInput(f"{path}: not a model of {cls.__name__}. Read it with gdm_dask.load_model.")
+        return cls
+
+    def report(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
+        """A page about the fitted machine: supports, groups, map, bounds, cost; one file that opens anywhere.
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write it, as ``.html``, ``.md`` or ``.json``.
+        **options
+            `store`, `test`, `image_shape`, `compare`, `stability`, `title`: see `gdm_dask.report.gather`.
+
+        Returns
+        -------
+        str
+            The text; HTML where there is no path.
+        """
+        from gdm_dask.report import make_report
+
+        return make_report(self, path, **options)
+
+    def _repr_html_inner(self) -> str:
+        """What a notebook shows: a card for a fitted machine, scikit-learn's diagram before."""
+        from gdm_dask.notebook import card
+
+        return card(self) if hasattr(self, "support_features_") else super()._repr_html_inner()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A Client is pickled as the address of its scheduler."""
+        state = dict(super().__getstate__())
+        return {**state, "scheduler": without_connection(state.get("scheduler"))}
+
+    def __sklearn_clone__(self) -> Self:
+        """Clones share a Client: a connection cannot be copied."""
+        cloned: Self = super(GroupDiscovery, copy(self)).__sklearn_clone__()
+        cloned.set_params(scheduler=self.scheduler)
+        return cloned
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,86 @@
+"""Tasks: which losses search, choose, refit and judge, and which features are fit for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gdm_dask.master.epsilon_insensitive import EpsilonInsensitive
+from gdm_dask.master.losses import Loss, SquaredHinge
+from gdm_dask.master.squared_loss import SquaredLoss
+
+#: Regression loves features that live on one or two samples: they fit outliers and correlate with nothing. Features
+#: need so many effective samples, or this share of all where there are few.
+LEAST_EFFECTIVE, LEAST_SHARE = 20.0, 0.1
+
+
+@dataclass(frozen=True)
+class Task:
+    """How outputs are explained.
+
+    Attributes
+    ----------
+    name : {"two classes", "classes", "numbers"}
+        The kind of a target.
+    search : Loss
+        Of the cutting plane, whose duals score the features.
+    choice : Loss
+        For the choice of k among the supports that entered.
+    refit : Loss
+        Of the model on the supports; it also judges on other samples.
+    """
+
+    name: str
+    search: Loss
+    choice: Loss
+    refit: Loss
+
+    def least_effective(self, total_weight: float) -> float:
+        """Effective samples that a feature needs, where all samples have this weight.
+
+        >>> task_of("numbers").least_effective(100), task_of("classes").least_effective(100)
+        (10.0, 0.0)
+        """
+        return min(LEAST_EFFECTIVE, LEAST_SHARE * total_weight) if self.name == "numbers" else 0.0
+
+    def strata(self, targets: np.ndarray) -> np.ndarray:
+        """The class of each sample, from targets of shape (n_outputs, n_samples); numbers are all in one.
+
+        >>> task_of("classes").strata(np.array([[-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])).tolist()
+        [2, 0]
+        """
+        if self.name == "numbers":
+            return np.zeros(targets.shape[1], np.int64)
+        codes: np.ndarray = np.argmax(targets, axis=0) if self.name == "classes" else (targets[0] > 0).astype(np.int64)
+        return codes
+
+    def class_weights(self, targets: np.ndarray, weights: np.ndarray | None) -> list[float]:
+        """Weight of the samples of each class.
+
+        >>> task_of("two classes").class_weights(np.array([[-1.0, 1.0, 1.0]]), np.array([2.0, 0.5, 0.5]))
+        [2.0, 1.0]
+        """
+        n_classes = {"two classes": 2, "classes": len(targets), "numbers": 1}[self.name]
+        counts: list[float] = np.bincount(self.strata(targets), weights, n_classes).astype(np.float64).tolist()
+        return counts
+
+
+def task_of(name: str, epsilon: float = 0.0) -> Task:
+    """The task "two classes", "classes" or "numbers".
+
+    Several classes are searched by squared loss, which costs a part of the squared hinge and finds as good supports;
+    the choice among them is made by squared hinge, with a Hessian for each class.
+
+    Parameters
+    ----------
+    name : str
+    epsilon : float
+        Errors of numbers, in standard deviations, that cost nothing.
+    """
+    if name == "two classes":
+        return Task(name, SquaredHinge(), SquaredHinge(), SquaredHinge())
+    if name == "classes":
+        return Task(name, SquaredLoss(), SquaredHinge(), SquaredHinge())
+    loss: Loss = EpsilonInsensitive(epsilon) if epsilon else SquaredLoss()
+    return Task(name, loss, loss, SquaredLoss())

@@ -1,0 +1,81 @@
+"""`GroupDiscoveryRegressor`: the scikit-learn estimator for numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import MultiOutputMixin, RegressorMixin
+
+from gdm_dask.base import GroupDiscovery
+
+
+class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):  # type: ignore[misc]
+    """Select support features that tell one or several numbers, and discover their groups of affiliated features.
+
+    Support features are pairwise uncorrelated, and all outputs share them. The search takes the squared loss, and the
+    model on the supports is a ridge regression. A support needs about 20 effective samples, ``1 / sum_i z_i^4`` of its
+    normalised values: features that live on one or two samples would fit outliers.
+
+    Parameters
+    ----------
+    n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, fit_intercept, certify, master
+        As in `GroupDiscoveryMachine`; `C` is for targets of unit variance.
+    scheduler, n_workers, memory_limit, verbose
+        As in `GroupDiscoveryMachine`.
+    epsilon : float
+        Errors up to so many standard deviations of an output cost nothing in the search.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (k,)
+        Weights of the supports, for normalised features and targets of unit variance, strongest first. With several
+        outputs, the norm over the outputs.
+    output_weights_ : ndarray of shape (n_outputs, k)
+        Their weights for each output.
+    coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
+        The ridge regression on the supports, in raw units, in the order of `support_features_`.
+
+    All other attributes are those of `GroupDiscoveryMachine`, but for `classes_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 6))
+    >>> X[:, 1] = X[:, 0] + 0.1 * rng.normal(size=200)
+    >>> y = 3 * X[:, 0] + rng.normal(size=200)
+    >>> gdr = GroupDiscoveryRegressor(n_features_to_select=1).fit(X, y)
+    >>> gdr.support_features_.tolist(), gdr.groups_[0].tolist(), gdr.score(X, y) > 0.8
+    ([0], [0, 1], True)
+    """
+
+    _task = "regression"
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        tau: float = 0.25,
+        C: float | str = "auto",
+        cut_size: int | str = "auto",
+        max_cuts: int | None = None,
+        tol: float = 1e-3,
+        matching: str = "greedy",
+        groups: bool = True,
+        scheduler: Any = None,
+        memory_limit: int | str | None = None,
+        verbose: int = 0,
+        n_workers: int | None = None,
+        fit_intercept: bool = True,
+        certify: bool = False,
+        epsilon: float = 0.0,
+        master: str | None = None,
+    ) -> None:
+        super().__init__(
+            n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
+            n_workers, fit_intercept, certify, master,
+        )  # fmt: skip
+        self.epsilon = epsilon
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R2; a store's own numbers are used where `y` is None."""
+        return float(super().score(X, self._own_targets(X, y), sample_weight))
