@@ -167,11 +167,13 @@ def read_array(
     buffers: Buffers | None = None,
     once: bool = False,
     as_stored: bool = False,
+    below: int | None = None,
 ) -> np.ndarray:
     """Rows `start` to `stop` of an array; decodes only the chunks that hold them, and checks those.
 
     With `buffers` it is decoded into them, into the array that has the last part of `name`. What is read only `once`
-    goes around the page cache. What stands for other numbers is given `as_stored`, or as these.
+    goes around the page cache. What stands for other numbers is given `as_stored`, or as these. Numbers that are not
+    `below` a limit are refused, chunk by chunk while they are in the processor's cache.
 
     Raises
     ------
@@ -188,11 +190,13 @@ def read_array(
     out = np.empty(shape, dtype) if buffers is None else buffers.take(PurePosixPath(name).name, shape, dtype)
     for number in range(first, last):
         position = (number - first) * entry.chunk
-        _read_chunk(folder, name, entry, number, out[position : position + entry.chunk], once)
+        _read_chunk(folder, name, entry, number, out[position : position + entry.chunk], once, below)
     return out[start - first * entry.chunk : stop - first * entry.chunk]
 
 
-def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray, once: bool) -> None:
+def _read_chunk(
+    folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray, once: bool, below: int | None
+) -> None:
     read = folder.read_once if once else folder.read
     try:
         stored = out if out.dtype == entry.dtype else work_space("whole numbers", out.size, np.int32)
@@ -200,6 +204,8 @@ def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: 
         if stored is not out:
             assert entry.places is not None
             from_whole(stored, entry.places, out)
+        if below is not None and out.max() >= below:
+            raise DamagedStore(f"a number in it is not below {below}")
     except FileNotFoundError:
         problem = "it is missing"
     except DamagedStore as error:
@@ -209,13 +215,17 @@ def _read_chunk(folder: Folder, name: str, entry: ArrayEntry, number: int, out: 
     raise DamagedStore(f"{folder.url}: chunk {number} of array {name!r} is damaged: {problem}. {REMEDY}")
 
 
-def read_ranges(folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+def read_ranges(
+    folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray, stops: np.ndarray, below: int | None = None
+) -> np.ndarray:
     """Ranges of rows, one after the other; ranges that share a chunk or touch are read together.
 
     Parameters
     ----------
     starts, stops : ndarray of int64
         Bounds of each range, increasing.
+    below : int, optional
+        As in `read_array`.
     """
     parts = []
     position = 0
@@ -224,7 +234,7 @@ def read_ranges(folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray
         while end < len(starts) and starts[end] // entry.chunk <= (stops[end - 1] - 1) // entry.chunk:
             end += 1
         first = int(starts[position])
-        window = read_array(folder, name, entry, first, int(stops[end - 1]))
+        window = read_array(folder, name, entry, first, int(stops[end - 1]), below=below)
         parts += [window[starts[k] - first : stops[k] - first] for k in range(position, end)]
         position = end
     return np.concatenate(parts) if parts else np.zeros((0, *entry.shape[1:]), entry.type_of(as_stored=False))

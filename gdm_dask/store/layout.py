@@ -267,24 +267,37 @@ def write_block(folder: Folder, number: int, block: Block, codec: str, names: li
     return BlockEntry(block.start, block.stop, int(block.counts().sum()), arrays)
 
 
-def read_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int, buffers: Buffers | None = None) -> Block:
-    """Read and check a whole block, into `buffers` where they are given.
+def read_block(
+    folder: Folder,
+    number: int,
+    entry: BlockEntry,
+    n_samples: int,
+    buffers: Buffers | None = None,
+    below: int | None = None,
+) -> Block:
+    """Read and check a whole block, into `buffers` where they are given; refuse samples that are not `below`.
 
-    Without them it has memory of its own, to be kept there: a copy in the page cache would be of no use.
+    Without buffers it has memory of its own, to be kept there: a copy in the page cache would be of no use.
     """
     once = buffers is None
     buffers = buffers or Buffers()  # what is kept lies in memory of its own
     sparse = entry.is_sparse
     found = {
         name: read_array(
-            folder, f"{block_path(number)}/{name}", entry.arrays[name], buffers=buffers, once=once, as_stored=sparse
+            folder,
+            f"{block_path(number)}/{name}",
+            entry.arrays[name],
+            buffers=buffers,
+            once=once,
+            as_stored=sparse,
+            below=below if name == "indices" else None,
         )
         for name in ("values", "means", "norms", "indptr", "indices", "counts")
         if name in entry.arrays
     }
     _check_moments(folder, number, found["means"], found["norms"])
     if sparse:
-        _check_rows(folder, number, found["indptr"], found["indices"], n_samples)
+        _check_pointers(folder, number, found["indptr"], entry.nnz)
     decimals = entry.arrays["values"].places if sparse and "values" in found else None
     return Block(
         entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
@@ -323,13 +336,6 @@ def _check_pointers(folder: Folder, number: int, indptr: np.ndarray, nnz: int) -
         raise DamagedStore(f"{folder.url}: block {number}: its pointers do not fit its indices. {REMEDY}")
 
 
-def _check_rows(folder: Folder, number: int, indptr: np.ndarray, indices: np.ndarray, n_samples: int) -> None:
-    """Refuse rows that kernels, which do not look at bounds, would leave the arrays with."""
-    _check_pointers(folder, number, indptr, len(indices))
-    if len(indices) and indices.max() >= n_samples:
-        raise DamagedStore(f"{folder.url}: block {number}: a sample index is out of range. {REMEDY}")
-
-
 def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> None:
     """Read all that belongs to a block, names and metadata too; raises `DamagedStore` at the first fault.
 
@@ -340,7 +346,7 @@ def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) 
         check_metadata(folder, path, array)
         if name.startswith("names/"):
             read_array(folder, path, array)
-    block = read_block(folder, number, entry, n_samples)
+    block = read_block(folder, number, entry, n_samples, below=n_samples)
     problem = None
     if block.counts().sum() != entry.nnz:
         problem = "it does not hold as many nonzeros as were written"
@@ -364,7 +370,8 @@ def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: i
     def ranges(name: str, starts: np.ndarray, stops: np.ndarray) -> np.ndarray | None:
         if name not in entry.arrays:
             return None
-        return read_ranges(folder, f"{path}/{name}", entry.arrays[name], starts, stops)
+        below = n_samples if name == "indices" else None
+        return read_ranges(folder, f"{path}/{name}", entry.arrays[name], starts, stops, below)
 
     means, norms = whole("means")[local], whole("norms")[local]
     _check_moments(folder, number, means, norms)
@@ -378,6 +385,4 @@ def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: i
     filled = stops > starts
     starts, stops = starts[filled], stops[filled]
     indices = ranges("indices", starts, stops)
-    assert indices is not None
-    _check_rows(folder, number, indptr, indices, n_samples)
     return Block(0, len(local), n_samples, ranges("values", starts, stops), means, norms, indptr, indices)
