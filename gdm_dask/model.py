@@ -268,13 +268,13 @@ def load(class_of: Callable[[Target], type], path: str | os.PathLike[str]) -> An
         )
     if hashlib.sha256(data).hexdigest() != document["arrays_sha256"]:
         raise BadInput(f"{folder / 'model.npz'}: the file is damaged or of another model. Fit again.")
-    if version == 1:
-        document["target"] = {"kind": "classes", "classes": document.pop("classes")}
     try:
+        if version == 1:
+            document["target"] = {"kind": "classes", "classes": document.pop("classes")}
         target = target_from_json(document["target"])
-        cls = class_of(target)
-    except KeyError as error:
+    except (KeyError, BadInput) as error:
         raise BadInput(f"{folder}: the model is malformed: {error}. Fit again.") from error
+    cls = class_of(target)
     try:
         check_archive(io.BytesIO(data), max(SMALL_MODEL, MOST_PACKED * len(data)))
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

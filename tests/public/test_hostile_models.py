@@ -63,7 +63,11 @@ def use(path):
         ({"document": {"parameters": {"unknown": 1}}}, "unexpected keyword"),
         ({"document": {"parameters": 3}}, "mapping"),
         ({"document": {"target": None}}, "not a target"),
-        ({"document": {"target": {"kind": "classes", "classes": [1, 2, 3]}}}, "'coef_' is float64 of shape"),
+        ({"document": {"format_version": 1}}, "classes"),
+        (
+            {"document": {"target": {"kind": "classes", "classes": [1, 2, 3]}}},
+            "'output_weights_' is float64",
+        ),
         ({"document": {"n_features_in_": "12"}}, "str"),
         ({"document": {"n_features_in_": 1}}, "has features that are not among 1"),
         ({"document": {"timings_": []}}, r"timings_ is \[\]"),
@@ -73,7 +77,7 @@ def use(path):
         ({"arrays": {"support_features_": np.array([0, 1, 10**18])}}, "has features that are not among 12"),
         ({"arrays": {"coef_": None}}, "coef_"),
         ({"arrays": {"more": np.zeros(2)}}, "more"),
-        ({"content": b"PK\x05\x06" + bytes(18)}, "support_features_"),
+        ({"content": b"PK\x05\x06" + bytes(18)}, "weights_"),
         ({"content": b"rubbish"}, "it is not a whole .npz file"),
     ],
 )

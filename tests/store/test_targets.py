@@ -147,8 +147,6 @@ def test_more_classes_than_a_byte_counts(tmp_path):
     store = gdm_dask.ingest(np.eye(900, 3), tmp_path / "s", y)
     assert (store.codes.dtype, store.target.n_outputs) == (np.uint16, 300)
     np.testing.assert_array_equal(store.y, y)
-    with pytest.raises(BadInput, match="Only binary classification is supported"):
-        gdm_dask.GroupDiscoveryMachine(1).fit(store)
 
 
 @pytest.mark.parametrize("form", ["npz", "npy", "mtx", "zarr", "array"])
@@ -177,7 +175,7 @@ def test_a_matrix_without_targets(tmp_path, capsys, form):
     with pytest.raises(BadInput, match=r"the store has no targets\. Pass them: y=\.\.\., or --target FILE"):
         gdm_dask.GroupDiscoveryMachine(2).fit(store)
     fitted = gdm_dask.GroupDiscoveryMachine(2).fit(store, some_labels(60))
-    with pytest.raises(BadInput, match="the samples have no classes"):
+    with pytest.raises(BadInput, match="the store has no targets"):
         fitted.score(store)
     assert "none: fit with --target FILE" in gdm(capsys, "info", tmp_path / "s")[1]
 
