@@ -23,7 +23,7 @@ from gdm_dask.cutting_plane.fit import Fit, fit
 from gdm_dask.cutting_plane.problem import Iteration
 from gdm_dask.cutting_plane.selection import strengths_of
 from gdm_dask.cutting_plane.settings import check_parameters
-from gdm_dask.engine import open_engine, without_connection
+from gdm_dask.engine import open_engine
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.inputs import (
@@ -263,7 +263,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """A Client is pickled as the address of its scheduler."""
         state = dict(super().__getstate__())
-        return {**state, "scheduler": without_connection(state.get("scheduler"))}
+        return {**state, "scheduler": _without_connection(state.get("scheduler"))}
 
     def __sklearn_clone__(self) -> Self:
         """Clones share a Client: a connection cannot be copied."""
@@ -276,3 +276,10 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         tags.target_tags.required = True
         return tags
+
+
+def _without_connection(scheduler: Any) -> Any:
+    """A scheduler as it can be pickled: of a Client its address, all else as it is."""
+    if scheduler is None or isinstance(scheduler, str):
+        return scheduler
+    return getattr(getattr(scheduler, "scheduler", None), "address", None)

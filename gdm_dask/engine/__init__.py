@@ -123,10 +123,3 @@ def active_client() -> Any:
         return distributed.default_client()
     except ValueError:
         return None
-
-
-def without_connection(scheduler: Any) -> Any:
-    """A scheduler as it can be pickled: of a Client its address, all else as it is."""
-    if scheduler is None or isinstance(scheduler, str):
-        return scheduler
-    return getattr(getattr(scheduler, "scheduler", None), "address", None)

@@ -125,13 +125,10 @@ class ClusterEngine(Engine):
         scheduler: Any = self.client.scheduler
         identity = self.client.sync(scheduler.identity, n_workers=-1, callback_timeout=patience)
         return [
-            Worker(
-                name, int(facts["nthreads"]), int(facts["memory_limit"] or 0) or None, facts["last_seen"],
-                _n_drivers(name),
-            )
+            Worker(name, facts["nthreads"], facts["memory_limit"] or None, facts["last_seen"], _n_drivers(name))
             for name, facts in sorted(identity["workers"].items())
             if facts["status"] == "running" and name not in self.left_out
-        ]  # fmt: skip
+        ]
 
     def leave_out(self, worker: Worker, why: str) -> None:
         """Give no more tasks to a worker."""

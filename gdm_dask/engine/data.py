@@ -58,6 +58,8 @@ class Data:
     Attributes
     ----------
     counts : PassCounts
+    n_problems : int
+        Problems that may share a read.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Data:
     ) -> None:
         self.shape = shape
         self.counts = PassCounts()
+        self.n_problems = sys.maxsize  # of a matrix in memory, which has no plan
         self._engine = engine
         self._starts = starts
         self._reader = reader
@@ -96,11 +99,6 @@ class Data:
             places = [np.flatnonzero(owner == number) for number in np.unique(owner)] or [np.arange(0)]
             found = self._engine.map(take_rows, [features[some] for some in places], self._reader, name="rows")
         return stack(found).rows(np.argsort(np.concatenate(places)))
-
-    @property
-    def n_problems(self) -> int:
-        """Problems that may share a read; a matrix in memory has no plan."""
-        return sys.maxsize
 
     @property
     def n_parts(self) -> int:
@@ -137,11 +135,7 @@ class StoredData(Data):
         reader = StoreReader(store, int(dask.config.get("gdm_dask.read-attempts")), n_held)
         super().__init__(engine, store.shape, store.block_starts, reader, sizes)
         self._plan = plan
-
-    @property
-    def n_problems(self) -> int:
-        """Problems that may share a read: the plan has room for them."""
-        return self._plan.n_problems
+        self.n_problems = plan.n_problems
 
     def _parts(self) -> list[list[int]]:
         """Numbers of the blocks of each task, for the workers that are there now."""
