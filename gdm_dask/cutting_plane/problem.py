@@ -192,8 +192,8 @@ class Problem:
             else:
                 self.working_set = None
         if self.stopped:
-            if self.working_set is not None:
-                self._keep_next(self.working_set)
+            if self.working_set is not None and self.settings.n_next:
+                self._keep_next(self.working_set, self.settings.n_next)
             self.working_set = None
 
     def enough(self) -> str:
@@ -304,12 +304,11 @@ class Problem:
             self.pool.add(seen.features[fresh], seen.rows.rows(np.array(fresh)))
             self._keep_seen(seen, fresh)
 
-    def _keep_next(self, seen: WorkingSet) -> None:
+    def _keep_next(self, seen: WorkingSet, n_wanted: int) -> None:
         """Leave the best free features in the pool, which would have become supports next."""
         known, found = set(self.pool.features), np.zeros(0, np.int64)
         order = seen.order(seen.sizes(self.master.duals), 0.0)
-        n_wanted = self.settings.n_next
-        for first in range(0, len(order), max(1, n_wanted)):
+        for first in range(0, len(order), n_wanted):
             if len(found) >= n_wanted:
                 break
             found = np.concatenate([found, seen.free(order[first : first + n_wanted])])
