@@ -49,7 +49,7 @@ def test_a_fit_with_weights_is_the_fit_of_repeated_samples(kind, m, n, sparse, k
     X, y = informative(m, n, seed, kind)
     weights = whole_weights(y, seed)
     X_long, y_long = repeated(X, y, weights)
-    settings = choose_settings(m, len(y_long), k=k, max_cuts=6, intercept=intercept, matching=matching)
+    settings = choose_settings(m, len(y_long), k=k, max_cuts=6, intercept=intercept, matching=matching, master="cuts")
     with data_of(memory(X_long, sparse)) as data:
         expected = fit(data, y_long[None], settings, k, certify=k is not None)
     for block_bytes in (400, 1 << 20):

@@ -463,10 +463,10 @@ def test_a_step_is_added_by_its_class_alone(place, monkeypatch):
     assert done(second) == []
     assert second.facts["top"] == first.facts["top"]
     assert done(run("rank.top=2")) == ["rank"]
-    assert "rank" in done(run("rank.top=2", "fit.tau=0.4"))
+    assert "rank" in done(run("rank.top=2", "fit.n_features_to_select=4"))
     (place / "runs/tiny/rank.json").unlink()
-    assert done(run("rank.top=2", "fit.tau=0.4")) == ["rank"]
-    assert done(run("rank.top=2", "fit.tau=0.4", start="rank")) == ["rank"]
+    assert done(run("rank.top=2", "fit.n_features_to_select=4")) == ["rank"]
+    assert done(run("rank.top=2", "fit.n_features_to_select=4", start="rank")) == ["rank"]
     assert len(Rank.runs) == 5
     with pytest.raises(BadInput, match=r"rank\.top must be an integer in \[1, 100\], got 0"):
         run("rank.top=0")
