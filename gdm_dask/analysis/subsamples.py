@@ -64,7 +64,12 @@ def _outputs(model: FittedModel, X: Any, y: Any, n_samples: int) -> tuple[Target
         y = X.y
     else:
         raise BadInput("y must be given: a matrix has no labels of its own")
-    target = infer_target(y, "regression" if model.target_.kind == "numbers" else "classification")
+    known = model.target_
+    target = infer_target(y, "regression" if known.kind == "numbers" else "classification")
+    if (target.kind, target.n_outputs) != (known.kind, known.n_outputs):
+        n_known = "two classes" if known.kind == "two classes" else f"{known.n_outputs} {known.kind}"
+        what = n_known if known.kind == "numbers" else f"labels of {n_known}"
+        raise BadInput(f"y must hold {what}, as in the fit of the machine")
     return target, target.encode(y)
 
 
