@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from crc32c import crc32c
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
 from gdm_dask.cutting_plane.fit import stored_data
@@ -24,7 +23,7 @@ from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.target_files import check_targets
-from gdm_dask.store.targets import TASKS, Target, infer_target
+from gdm_dask.store.targets import TASKS, Target, as_values, infer_target
 from gdm_dask.system.resources import parse_bytes
 
 if TYPE_CHECKING:
@@ -94,7 +93,8 @@ def _own_target(store: FeatureStore, task: str) -> tuple[Target, np.ndarray]:
 
 def _target_of(y: np.ndarray, task: str, where: str) -> Target:
     """The target of labels or numbers for a task."""
-    if task == "classification" and type_of_target(y).startswith("continuous"):
+    y = as_values(y, where)
+    if task == "classification" and y.dtype.kind == "f" and (y != np.floor(y)).any():
         raise BadInput(
             f"{where}: Unknown label type: continuous. Pass labels of classes, or fit numbers with "
             "GroupDiscoveryRegressor (--task regression)."

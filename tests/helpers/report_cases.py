@@ -7,7 +7,8 @@ import pandas as pd
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane.problem import Iteration
-from gdm_dask.model import Profile
+from gdm_dask.model import Profile, set_target
+from gdm_dask.store.targets import TwoClasses
 
 HOSTILE = [
     "<script>window.hacked = 1</script>",
@@ -57,10 +58,12 @@ def enormous(n_supports: int = 5000, largest: int = 100_000) -> GroupDiscoveryMa
     features = rng.permutation(2_000_000)[: sizes.sum()]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     machine = GroupDiscoveryMachine(n_features_to_select=n_supports)
-    machine.n_features_in_, machine.classes_ = 2_000_000, np.array(["ham", "spam"])
+    machine.n_features_in_ = 2_000_000
+    set_target(machine, TwoClasses(("ham", "spam")))
     machine.support_features_ = features[starts]
     machine.weights_ = np.sort(rng.exponential(size=n_supports))[::-1] * rng.choice([-1, 1], n_supports)
     machine.coef_, machine.intercept_ = machine.weights_[None], np.zeros(1)
+    machine.output_weights_ = machine.weights_[None]
     rho = rng.uniform(0.75, 1, len(features)) * rng.choice([-1, 1], len(features))
     rho[starts] = 1.0
     support = np.repeat(machine.support_features_, sizes)

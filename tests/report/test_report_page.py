@@ -10,6 +10,9 @@ import pytest
 from helpers import browser
 from helpers.report_cases import HOSTILE, enormous, fitted, grouped
 
+from gdm_dask.model import set_target
+from gdm_dask.store.targets import TwoClasses
+
 pytest.importorskip("selenium")
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]  # the first test may have to install the browser
@@ -206,7 +209,7 @@ def test_charts_have_labels_and_sections_have_headings(opened) -> None:
 
 def test_hostile_names_are_text(page, tmp_path: Path) -> None:
     machine = fitted(HOSTILE, n_features_to_select=len(HOSTILE))
-    machine.classes_ = np.array(["<i>no</i>", "</script><b>yes"])
+    set_target(machine, TwoClasses(("<i>no</i>", "</script><b>yes")))
     machine.report(tmp_path / "hostile.html", title="<script>window.hacked = 5</script> & more")
     for width in (375, 1440):
         browser.set_width(page, width)
