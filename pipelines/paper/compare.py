@@ -19,6 +19,8 @@ from .table import done
 
 #: Level of the Nemenyi test.
 LEVEL = 0.05
+#: A method has to have results on this share of the sets to be ranked.
+COVERED = 0.8
 #: Differences that rounding makes.
 TIE = 1e-12
 
@@ -147,12 +149,22 @@ class Ranks:
 
 
 def ranks(table: pd.DataFrame, methods: Sequence[str], size: int) -> Ranks:
-    """Rank the methods that have results, by their score, on the sets where all of them have one."""
-    rows = done(table)
-    rows = rows[(rows["size"] == size) & rows["method"].isin(methods)]
-    scores = rows.groupby(["data", "method"])["score"].mean().unstack("method").dropna()
+    """Rank methods by their score."""
+    scores = common(table, methods, size, "score")
     average = scores.round(12).rank(axis=1, ascending=False).mean().sort_values(kind="stable")
     return Ranks(average, critical_difference(len(average), len(scores)), len(scores))
+
+
+def common(table: pd.DataFrame, methods: Sequence[str], size: int, criterion: str) -> pd.DataFrame:
+    """Mean of a criterion by set and method, for the sets on which all methods have a result.
+
+    A method that was run on few of the sets is left out, or it would leave few sets for the others.
+    """
+    rows = done(table)
+    rows = rows[(rows["size"] == size) & rows["method"].isin(methods)]
+    means = rows.groupby(["data", "method"])[criterion].mean().unstack("method")
+    counts = means.count()
+    return means[counts.index[counts >= COVERED * counts.max()]].dropna()
 
 
 def critical_difference(n_methods: int, n_sets: int) -> float:

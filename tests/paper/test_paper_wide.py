@@ -138,8 +138,9 @@ class TestComparison:
         few = [row("a", OURS, 10, 0.6), row("a", "skglm_mcp", 10, 0.5, n_features=4)]
         assert difference(table_of(*few), OURS, "skglm_mcp", 10).n_sets == 0
 
-    def test_ranks(self) -> None:
+    def test_ranks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ties share a rank; a set on which a method has no result is left out."""
+        monkeypatch.setattr("pipelines.paper.compare.COVERED", 0.5)
         scores = {"a": (0.9, 0.8, 0.8), "b": (0.7, 0.9, 0.5), "c": (0.9, 0.5, None)}
         methods = ("gdm_default", "l1_svm", "mrmr")
         rows = [
@@ -151,6 +152,11 @@ class TestComparison:
         found = ranks(table_of(*rows), methods, 10)
         assert found.n_sets == 2
         assert found.average.to_dict() == {"gdm_default": 1.5, "l1_svm": 1.75, "mrmr": 2.75}
+
+    def test_a_method_on_few_sets_is_not_ranked(self) -> None:
+        rows = [row(data, method, 10, 0.5) for data in "abcde" for method in ("gdm_default", "l1_svm")]
+        found = ranks(table_of(*rows, *(row(data, "mrmr", 10, 0.5) for data in "abc")), SUITE.methods, 10)
+        assert (found.n_sets, sorted(found.average.index)) == (5, ["gdm_default", "l1_svm"])
 
     def test_critical_difference(self) -> None:
         """The quantiles of Demsar's table 5: 1.960 for two methods, 2.728 for five, 3.164 for ten."""

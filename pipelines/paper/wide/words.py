@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from .. import registry
-from ..compare import Difference, difference, ranks
+from ..compare import Difference, common, difference, ranks
 from ..suites import SUITES, WIDE, part_name
 from ..table import done
 from ..verdicts import BEFORE, KEPT, KEPT_SIZES, OURS, RARE, RARE_SIZE, seeds_of, verdicts
@@ -54,12 +54,14 @@ def average_ranks(table: pd.DataFrame) -> str:
 
 
 def means(table: pd.DataFrame, criterion: str, digits: str = "4") -> str:
-    """A mean over the sets on which every method has a result, each set's seeds averaged first."""
-    rows, methods = done(table), _methods(table)
-    sets = rows.groupby(["data", "size", "method"])[criterion].mean().unstack("method")[methods].dropna()
-    found = sets.groupby("size").mean()
-    lines = [[_name(method), *(f"{found.loc[size, method]:.{digits}f}" for size in found.index)] for method in methods]
-    return _table(["features", *map(str, found.index)], lines)
+    """A mean over the sets on which all methods have a result, each set's seeds averaged first; without ablations."""
+    found = {size: common(table, _SUITE.methods, size, criterion).mean() for size in _SUITE.sizes}
+    rows = [
+        [_name(method), *(f"{found[size][method]:.{digits}f}" if method in found[size] else "" for size in found)]
+        for method in _methods(table)
+        if any(method in one for one in found.values())
+    ]
+    return _table(["features", *map(str, found)], rows)
 
 
 def rare(table: pd.DataFrame) -> str:
