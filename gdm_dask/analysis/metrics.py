@@ -50,6 +50,7 @@ class Labelled:
     Examples
     --------
     >>> from types import SimpleNamespace
+    >>> from gdm_dask.store.targets import TwoClasses
     >>> fitted = SimpleNamespace(n_features_in_=2, target_=TwoClasses(("ham", "spam")))
     >>> data = Labelled(([[1.0, 0.0], [0.0, 3.0]], ["spam", "ham"]), fitted)
     >>> data.outputs.tolist(), data.rows(np.array([1])).values.tolist()

@@ -13,7 +13,7 @@ from numba.experimental import jitclass
 import gdm_dask
 
 #: Called from Python alone, so that there is one compiled form of it.
-MAY_REORDER = {"_sum_hinge", "fill_hinge"}
+MAY_REORDER = {"_sum_hinge", "fill_hinge", "_sum_squared", "_fill_squared", "_sum_epsilon", "_fill_epsilon"}
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.walk_packages(gdm_dask.__path__, "gdm_dask.")])
