@@ -10,6 +10,7 @@ import pytest
 from helpers import browser
 from helpers.report_cases import HOSTILE, enormous, fitted, grouped
 
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor
 from gdm_dask.model import set_target
 from gdm_dask.store.targets import TwoClasses
 
@@ -110,6 +111,25 @@ def test_a_fit_with_k_tells_its_number_and_its_certificate(page, tmp_path: Path)
     assert "≥ 87.6%" in tiles
     assert "The supports explain at least 87.6% of what any 3 uncorrelated features can explain" in bounds
     assert "converged" not in tiles + bounds
+    assert browser.problems(page) == []
+
+
+@pytest.mark.parametrize("outputs", ["classes", "number", "numbers"])
+def test_other_targets_show_what_supports_speak_for(page, tmp_path: Path, outputs: str) -> None:
+    X, _ = grouped()
+    y = {"classes": np.argmax(X[:, :3], axis=1), "number": X[:, 0] + X[:, 1], "numbers": X[:, :2]}[outputs]
+    kind = GroupDiscoveryMachine if outputs == "classes" else GroupDiscoveryRegressor
+    machine = kind(n_features_to_select=3).fit(X, y)
+    machine.report(tmp_path / "report.html", store=(X, y), image_shape=(5, 8))
+    browser.load(page, tmp_path / "report.html")
+    (tiles,), (table,) = texts(page, "#glance .tiles"), texts(page, "#supports table")
+    assert ("Accuracy, training" if outputs == "classes" else "R², training") in tiles
+    sides, places = machine.target_.sides(machine.output_weights_)
+    assert all(sides[place] in table for place in places)
+    bars = "#supports tbody svg[aria-label*=': '] rect"
+    n_bars = page.execute_script("return document.querySelectorAll(arguments[0]).length", bars)
+    assert n_bars >= (0 if outputs == "number" else 3 * len(machine.coef_))
+    click(page, "#supports tbody th button")
     assert browser.problems(page) == []
 
 
