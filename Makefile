@@ -33,7 +33,7 @@ coverage: $(VENV)/.installed
 
 # Each benchmark prints its figures; they mean something on a quiet machine only. Those of speed take data sets and
 # results to runs/bench and go on where they stopped: pipelines/bench/frame.py has the options, for BENCH="--again ...".
-BENCHMARKS := ingest codecs engine passes fits growth first_use
+BENCHMARKS := ingest codecs engine passes fits growth plan first_use
 
 bench: $(addprefix bench-,$(BENCHMARKS))
 

@@ -23,8 +23,8 @@ app = typer.Typer(
 )
 #: Commands as the help lists them: from the data to the report, then on clusters, then generated data to try them with.
 ORDER = (
-    "ingest", "info", "verify", "fit", "evaluate", "predict", "groups", "report", "stability", "tune", "run", "history",
-    "submit", "status", "logs", "cancel", "fetch", "synth", "demo", "warm",
+    "ingest", "info", "verify", "plan", "fit", "evaluate", "predict", "groups", "report", "stability", "tune", "run",
+    "history", "submit", "status", "logs", "cancel", "fetch", "synth", "demo", "warm",
 )  # fmt: skip
 
 

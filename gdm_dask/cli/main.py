@@ -110,6 +110,7 @@ def _run() -> None:
         cluster_commands,
         model_commands,
         pipeline_commands,
+        plan_commands,
         store_commands,
         trial_commands,
         warm_commands,

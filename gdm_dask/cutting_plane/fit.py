@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,15 @@ import pandas as pd
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify as certify_choice
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
-from gdm_dask.cutting_plane.memory import FitWork
+from gdm_dask.cutting_plane.memory import planned_work
 from gdm_dask.cutting_plane.problem import Iteration, Problem
 from gdm_dask.cutting_plane.selection import select, warn_of_fewer
 from gdm_dask.cutting_plane.settings import Settings, expected_supports
 from gdm_dask.cutting_plane.svm import refit
-from gdm_dask.cutting_plane.trade_off import TradeOff, Trials, n_problems_of
+from gdm_dask.cutting_plane.trade_off import TradeOff, Trials
 from gdm_dask.cutting_plane.working_set import seen_by
 from gdm_dask.engine import Engine
 from gdm_dask.engine.data import Data, StoredData
-from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit, correlations, mean_redundancy
 from gdm_dask.features.groups import GroupPass, Pairs, prepare
@@ -49,27 +48,12 @@ def stored_data(
     workers = engine.workers()
     if limit is None and any(worker.memory is None for worker in workers):
         limit = default_memory_limit()
-    n_supports = expected_supports(settings)
-    n_passes = -(-n_supports // (settings.cut_size * settings.cuts_per_read)) + 1
     blocks = store.manifest.blocks
-    dense = None if store.is_sparse else store.largest_rows(n_supports)
-    work = FitWork(
-        [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks],
-        store.shape[1], n_supports, n_passes, dense, n_problems or n_problems_of(settings), settings.n_outputs,
-    )  # fmt: skip
-    while True:
-        plan = work.plan(limit, engine.shares_memory)
-        try:
-            described = plan.describe(workers)
-            break
-        except MemoryLimitTooLow:
-            if work.support_bytes is None:  # by a guess: see how much the rows take
-                work = replace(work, support_bytes=store.largest_rows(n_supports))
-            elif work.n_problems > 1:
-                work = replace(work, n_problems=-(-work.n_problems // 2))
-            else:
-                raise
-    logger.info("plan: %s", described)
+    sizes, rows = [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks]
+    dense = None if store.is_sparse else store.largest_rows(expected_supports(settings))
+    work = planned_work(sizes, rows, store.shape[1], settings, dense, n_problems)
+    plan = work.fitted(workers, limit, engine.shares_memory, store.largest_rows)
+    logger.info("plan: %s", plan.describe(workers))
     data = StoredData(store, engine, plan)
     try:
         yield data

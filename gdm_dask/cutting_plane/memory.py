@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from gdm_dask.engine.plan import FitPlan
+from gdm_dask.cutting_plane.settings import Settings, expected_supports
+from gdm_dask.cutting_plane.trade_off import n_problems_of
+from gdm_dask.engine.plan import FitPlan, Worker
+from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES
 
 #: The driver's process with everything imported and compiled, before any data.
@@ -82,3 +86,46 @@ class FitWork:
         return FitPlan(
             self.block_bytes, self.task_bytes, self.driver_bytes, self.n_passes, limit, in_driver, self.n_problems
         )
+
+    def fitted(
+        self, workers: list[Worker], limit: int | None, in_driver: bool, largest_rows: Callable[[int], int]
+    ) -> FitPlan:
+        """The plan with the most problems that the memory has room for, or one that no worker has room for.
+
+        Parameters
+        ----------
+        workers : list of Worker
+        limit, in_driver
+            See `FitPlan`.
+        largest_rows : callable
+            What the rows of so many supports take at most; asked where the guess does not fit.
+        """
+        work = self
+        while True:
+            plan = work.plan(limit, in_driver)
+            try:
+                plan.room(workers)
+                return plan
+            except MemoryLimitTooLow:
+                if work.support_bytes is None:  # by a guess: see how much the rows take
+                    work = replace(work, support_bytes=largest_rows(work.n_supports))
+                elif work.n_problems > 1:
+                    work = replace(work, n_problems=-(-work.n_problems // 2))
+                else:
+                    return plan
+
+
+def planned_work(
+    block_bytes: list[int],
+    block_rows: list[int],
+    n_samples: int,
+    settings: Settings,
+    support_bytes: int | None = None,
+    n_problems: int | None = None,
+) -> FitWork:
+    """What a fit works on; as many problems as the choice of C takes by default. See `FitWork` for the parameters."""
+    reads = [-(-expected_supports(one) // (one.cut_size * one.cuts_per_read)) for one in settings.candidates]
+    return FitWork(
+        block_bytes, block_rows, n_samples, expected_supports(settings), max(reads) + 1, support_bytes,
+        n_problems or n_problems_of(settings), settings.n_outputs,
+    )  # fmt: skip

@@ -113,6 +113,11 @@ class Settings:
     n_outputs: int = 1
     epsilon: float = 0.0
 
+    @property
+    def candidates(self) -> tuple[Settings, ...]:
+        """These settings and their rivals, from the most shrunk on, each alone."""
+        return replace(self, rivals=(), n_folds=0), *self.rivals
+
 
 def effective_samples(counts: Sequence[float]) -> float:
     """Samples of two classes of equal size that tell as much as so many samples of each class.
@@ -294,5 +299,4 @@ def settings_from(
 
 def expected_supports(settings: Settings) -> int:
     """Supports that may enter, for the memory plan."""
-    mine = settings.n_supports or settings.cut_size * min(settings.max_cuts, MAX_CUTS)
-    return max([mine, *(expected_supports(rival) for rival in settings.rivals)])
+    return max(one.n_supports or one.cut_size * min(one.max_cuts, MAX_CUTS) for one in settings.candidates)

@@ -123,7 +123,7 @@ class Trials:
     ) -> None:
         self._data, self._checkpoint, self._on_cut = data, checkpoint, on_cut
         self._targets, self._weights, self._task = targets, weights, task_of(settings.task, settings.epsilon)
-        self._candidates = [replace(settings, rivals=(), n_folds=0), *settings.rivals]
+        self._candidates = settings.candidates
         self._k = settings.n_supports or 0
         self._splits = splits_of(self._task.strata(targets), settings.n_folds, weights)
         self._problems: dict[int, Problem] = {}
@@ -156,7 +156,7 @@ class Trials:
 
     def _solve(self, numbers: Sequence[int]) -> bool:
         """Solve some problems together, from where a checkpoint has them; returns whether there was anything to do."""
-        self._problems = {number: self._problem(number) for number in numbers}
+        self._problems = {number: self.problem(number) for number in numbers}
         if self._checkpoint is not None and self._checkpoint.exists():
             self._losses |= self._checkpoint.load(self._problems, self._data)
         for number in self._losses.keys() & self._problems.keys():
@@ -176,7 +176,8 @@ class Trials:
         if self._checkpoint is not None:
             self._checkpoint.save(self._problems, self._losses)
 
-    def _problem(self, number: int) -> Problem:
+    def problem(self, number: int) -> Problem:
+        """A new problem, by its number."""
         settings, split = self._candidates[number % len(self._candidates)], self._split(number)
         targets, weights = self._targets, self._weights
         if split is None:

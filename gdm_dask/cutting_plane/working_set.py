@@ -80,7 +80,7 @@ class Pool:
 
     def add(self, features: np.ndarray, rows: Block) -> None:
         """Take further features, unless there are too many values already."""
-        n_values = _n_values(rows)
+        n_values = count_values(rows)
         if len(features) and self.n_values + n_values <= POOL_VALUES:
             self.features += features.tolist()
             self.n_values += n_values
@@ -95,7 +95,8 @@ class Pool:
         return [self.features[place] for place in others], stack(self._rows).rows(np.array(others))
 
 
-def _n_values(rows: Block) -> int:
+def count_values(rows: Block) -> int:
+    """Values in rows: nonzeros of sparse ones."""
     return rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
 
 
@@ -253,14 +254,18 @@ def read(data: Data, questions: Sequence[Question], folds: Sequence[Fold] = ()) 
 
     What it brought for a problem is put together when its turn comes.
     """
-    share = min(1.0, ROWS_SHARE / data.n_parts)
+    pass_ = score_pass(questions, folds, min(1.0, ROWS_SHARE / data.n_parts))
+    return seen_by(data, pass_, data.run(pass_))
+
+
+def score_pass(questions: Sequence[Question], folds: Sequence[Fold] = (), share: float = 1.0) -> ScorePass:
+    """The pass for all questions, each about the samples of its fold; questions with the same one share it."""
     own = [*folds] or [ALL_SAMPLES] * len(questions)
     keys = [(id(fold.samples), id(fold.weights)) for fold in own]
     distinct = dict(zip(keys, own, strict=True))
     number = {key: place for place, key in enumerate(distinct)}
     asked = [replace(question, share=share, fold=number[key]) for question, key in zip(questions, keys, strict=True)]
-    pass_ = ScorePass(asked, list(distinct.values()))
-    return seen_by(data, pass_, data.run(pass_))
+    return ScorePass(asked, list(distinct.values()))
 
 
 def seen_by(data: Data, pass_: ScorePass, ranked: Ranked) -> Iterator[Seen]:

@@ -1,0 +1,248 @@
+"""The speed of this computer on some data, measured in a few seconds with the code of a fit itself.
+
+- Passes over some blocks of the store: blocks that are read and kept, read again, and held; then a search for groups.
+  Each serves all problems that share the reads of the fit.
+- The driver's work between passes, on the features that the score pass ranks first, with some of the samples. Where
+  there are more, it is measured for two numbers of samples, because the driver's time grows with them and with nothing
+  else.
+
+Times are processor seconds: other work on this computer changes them little.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gdm_dask.cutting_plane.fit import Fit, fit
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.cutting_plane.settings import Settings
+from gdm_dask.cutting_plane.tasks import task_of
+from gdm_dask.cutting_plane.trade_off import Trials, n_problems_of
+from gdm_dask.cutting_plane.working_set import ROWS_SHARE, Seen, count_values, score_pass, seen_by
+from gdm_dask.engine import Engine, open_engine
+from gdm_dask.engine.data import Data
+from gdm_dask.engine.plan import share_out
+from gdm_dask.errors import BadInput
+from gdm_dask.features.block import Block
+from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.groups import GroupPass, prepare
+from gdm_dask.features.moments import with_samples
+from gdm_dask.features.passes import Pass, Together
+from gdm_dask.features.ranking import ScorePass
+from gdm_dask.store import FeatureStore
+from gdm_dask.store.memory import MemoryStore
+from gdm_dask.store.reader import StoreReader
+from gdm_dask.system.resources import n_cores
+
+#: Decoded bytes of the blocks whose best features are taken for the best of all, and of those that are timed.
+RANKED_BYTES = 1 << 30
+TIMED_BYTES = 256 << 20
+#: Samples, and values in the rows of the best features, with which the driver's work is measured; a second measurement
+#: has a part of these samples.
+MOST_SAMPLES = 400_000
+MOST_VALUES = 12_000_000
+SMALLER = 0.25
+#: Phases of the driver between passes.
+DRIVER_PHASES = ("matching", "master", "folds", "polish", "refit")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Processor seconds of the parts of a fit.
+
+    Attributes
+    ----------
+    first, again, held : float
+        Of a score pass, per decoded byte: over blocks that it reads and keeps, that it reads and lets go, and that are
+        in memory.
+    groups : float
+        Of the search for groups beside the last scores, per decoded byte in memory.
+    rows : float
+        Of a score pass that brings back rows, more for each value in those of one problem.
+    union : float
+        Rows that all problems get from a pass, for each row of one problem.
+    fixed, per_sample : dict
+        Of each phase of the driver: seconds without samples, and for each sample.
+    cores : float
+        Cores that the driver's phases keep busy.
+    densities : ndarray
+        Part of the samples in which each of the best features occurs, from the best down.
+    examined : float
+        Features of a working set that a cut uses up.
+    """
+
+    first: float
+    again: float
+    held: float
+    groups: float
+    rows: float
+    union: float
+    fixed: dict[str, float]
+    per_sample: dict[str, float]
+    cores: float
+    densities: np.ndarray
+    examined: float
+
+    def driver(self, n_samples: int) -> dict[str, float]:
+        """Processor seconds of the driver's phases."""
+        return {phase: seconds + self.per_sample[phase] * n_samples for phase, seconds in self.fixed.items()}
+
+
+class SampledData(Data):
+    """Some blocks of a store, as far apart as they can be, held or not."""
+
+    def __init__(self, store: FeatureStore, engine: Engine, n_bytes: int, holds: bool) -> None:
+        sizes = [entry.nbytes for entry in store.manifest.blocks]
+        reader = StoreReader(store, attempts=1, n_held=len(sizes) if holds else 0)
+        super().__init__(engine, store.shape, store.block_starts, reader, sizes)
+        n_blocks = min(len(sizes), max(1, round(n_bytes * len(sizes) / max(1, sum(sizes)))))
+        self._numbers = np.unique(np.linspace(0, len(sizes) - 1, n_blocks).round().astype(int))
+        self.n_bytes = sum(sizes[number] for number in self._numbers)
+        self.close = reader.forget  # lets go of everything
+
+    def _parts(self) -> list[list[int]]:
+        shared = share_out([self._sizes[number] for number in self._numbers], self._engine.n_workers)
+        return [self._numbers[part].tolist() for part in shared]
+
+
+@contextmanager
+def _sampled(store: FeatureStore, engine: Engine, n_bytes: int, holds: bool) -> Iterator[SampledData]:
+    data = SampledData(store, engine, n_bytes, holds)
+    try:
+        yield data
+    finally:
+        data.close()
+
+
+def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> Rates:
+    """Measure on a store.
+
+    Parameters
+    ----------
+    store : FeatureStore
+        With targets.
+    settings : Settings
+        Of the fit that is planned.
+    k : int
+        Supports that it chooses.
+    n_samples : int
+        Its samples, which may be more than the store has.
+    """
+    targets = store.outputs()
+    n_timed = TIMED_BYTES // (1 + settings.n_folds)  # each fold looks at every block
+    with open_engine("threads", n_cores()) as engine:
+        with _sampled(store, engine, RANKED_BYTES, holds=False) as data:
+            problems = problems_of(data, targets, settings)
+            pass_ = score_pass([problems[0].question()])
+            ranked = data.run(pass_)
+            (seen,) = seen_by(data, pass_, ranked)
+        work = measure_driver(seen, targets, settings, k, n_samples)
+        with _sampled(store, engine, n_timed, holds=False) as data:
+            questions, folds = zip(*((problem.question(), problem.fold) for problem in problems), strict=True)
+            with_rows = score_pass(questions, folds, min(1.0, ROWS_SHARE / data.n_parts))
+            score = ScorePass([replace(one, n_values=0, n_least=0) for one in with_rows.questions], with_rows.folds)
+            data.run(score)  # fills the buffers
+            again, _ = timed(lambda: data.run(score))
+        with _sampled(store, engine, n_timed, holds=True) as data:
+            first, _ = timed(lambda: data.run(score))
+            held, _ = timed(lambda: data.run(score))
+            rows, brought = timed(lambda: data.run(with_rows))
+            joined, _ = timed(lambda: next(seen_by(data, with_rows, brought)))  # others are a part of the folds
+            groups, _ = timed(lambda: data.run(_last_pass(problems[0], seen.rows.rows(work.supports))))
+            n_bytes = max(1, data.n_bytes)
+    wanted = with_rows.questions[0].n_wanted(brought.rankings[0])
+    return Rates(
+        first=first / n_bytes,
+        again=again / n_bytes,
+        held=held / n_bytes,
+        groups=groups / n_bytes,
+        rows=max(0.0, rows + joined - held) / max(1, brought.rankings[0].lengths[:wanted].sum()),
+        union=max(1.0, len(brought.features) / max(1, wanted)),
+        fixed=work.fixed,
+        per_sample=work.per_sample,
+        cores=work.cores,
+        densities=ranked.rankings[0].lengths / store.shape[1],
+        examined=work.examined,
+    )
+
+
+def problems_of(data: Data, targets: np.ndarray, settings: Settings) -> list[Problem]:
+    """The problems that share the reads of a fit."""
+    if not settings.rivals:
+        return [Problem(targets, settings)]
+    trials = Trials(data, targets, settings, None, lambda _: None)
+    return [trials.problem(number) for number in range(n_problems_of(settings))]
+
+
+def _last_pass(problem: Problem, supports: Block) -> Together:
+    """The pass that finds groups and the last bound."""
+    tau = problem.settings.tau
+    passes: list[Pass[Any, Any]] = [ScorePass([problem.last_question()])]
+    return Together([*passes, GroupPass(prepare(supports, correlation_limit(tau)))] if tau > 0 else passes, "groups")
+
+
+class DriverWork(NamedTuple):
+    """The driver's work: see `Rates`, and the positions of the supports that it chose among the features it had."""
+
+    fixed: dict[str, float]
+    per_sample: dict[str, float]
+    cores: float
+    examined: float
+    supports: np.ndarray
+
+
+def measure_driver(seen: Seen, targets: np.ndarray, settings: Settings, k: int, n_samples: int) -> DriverWork:
+    """Measure the driver's phases in fits of a working set, with fewer samples and with more."""
+    n_there = targets.shape[1]
+    most = min(n_there, MOST_SAMPLES, MOST_VALUES * n_there // max(1, count_values(seen.rows)))
+    few = max(2, round(SMALLER * most))
+    with suppress(BadInput):  # features that are rare in few samples are no candidates for numbers
+        _fit_some(seen, targets, settings.candidates[-1], k, few)  # loads the kernels
+    larger, cores, found = _fit_some(seen, targets, settings, k, most)
+    slopes = smaller = dict.fromkeys(larger, 0.0)
+    if most < n_samples:
+        try:
+            smaller, *_ = _fit_some(seen, targets, settings, k, few)
+        except BadInput:
+            few = 0
+        slopes = {phase: max(0.0, (larger[phase] - smaller[phase]) / max(1, most - few)) for phase in larger}
+    fixed = {phase: larger[phase] - slopes[phase] * most for phase in larger}
+    reads = max(iteration.n_reads for iteration in found.history)
+    examined = max(iteration.n_examined for iteration in found.history) * reads / len(found.history)
+    return DriverWork(fixed, slopes, cores, examined, found.support_features)
+
+
+def _fit_some(
+    seen: Seen, targets: np.ndarray, settings: Settings, k: int, n_samples: int
+) -> tuple[dict[str, float], float, Fit]:
+    """Processor seconds of each phase of the driver with some samples, the cores it used, and the fit."""
+    samples = some_samples(task_of(settings.task).strata(targets), n_samples)
+    memory = MemoryStore(with_samples(seen.rows, samples).matrix().T)
+    with open_engine("synchronous") as engine, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer supports than wanted
+        data, began = Data.in_memory(memory, engine), time.perf_counter()
+        used, found = timed(lambda: fit(data, targets[:, samples], settings, k, groups=False))
+        rate = used / (time.perf_counter() - began)
+    phases = {phase: rate * found.timings[phase] for phase in DRIVER_PHASES if phase in found.timings}
+    return phases, max(1.0, rate), found
+
+
+def some_samples(strata: np.ndarray, n_samples: int) -> np.ndarray:
+    """So many samples, increasing, with as many of each class as there are in all, about."""
+    by_class = np.argsort(strata, kind="stable")
+    chosen: np.ndarray = np.sort(by_class[np.linspace(0, len(strata) - 1, n_samples).astype(int)])
+    return chosen
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Processor seconds of all threads for some work, and its result."""
+    began = time.process_time()
+    result = work()
+    return time.process_time() - began, result
