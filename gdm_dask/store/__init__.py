@@ -1,4 +1,4 @@
-"""The feature store: the only place that knows how feature rows lie on disk."""
+"""The feature store. No other package knows how feature rows are laid out on disk."""
 
 from gdm_dask.features.block import Block
 from gdm_dask.store.feature_store import FeatureStore, as_store, is_store, open_store

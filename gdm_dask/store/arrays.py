@@ -1,7 +1,7 @@
-"""Zarr v3 arrays, cut along their first axis into chunks that are written once and checked on every read.
+"""Zarr v3 arrays, chunked along the first axis. Chunks are written once and checked on every read.
 
-An array is described by an `ArrayEntry`, which the store's manifest keeps: with it a reader needs no other metadata.
-Beside the chunks lies the ordinary ``zarr.json``, so that any other Zarr reader finds the array as well.
+Each array is described by an `ArrayEntry` in the store's manifest, so a reader needs no other metadata. An ordinary
+``zarr.json`` lies beside the chunks, so any other Zarr reader can open the array too.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from gdm_dask.store.chunks import CODECS, codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
 from gdm_dask.system.scratch import Buffers, work_space
 
-#: Decoded bytes of one chunk: large enough that a chunk's overhead is noise, small enough to fetch one row.
+#: Decoded bytes of one chunk: large enough to make the overhead negligible, small enough to fetch a single row.
 CHUNK_BYTES = 4 << 20
 
-#: Features and samples are numbered in 32 bits, and so are the nonzeros of a block.
+#: Feature and sample numbers are 32-bit, and so are the pointers to the nonzeros of a block.
 MAX_LENGTH = 2**32
 REMEDY = "Restore the store from a copy, or ingest the source again with --overwrite."
 
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """What the manifest knows of one array.
+    """Manifest entry of one array.
 
     Attributes
     ----------
     dtype : str
-        Zarr data type (``"uint32"``, ``"float64"``, ...), little-endian, of what is stored.
+        Zarr data type of the stored values (``"uint32"``, ``"float64"``, ...), little-endian.
     shape : list of int
     chunk : int
         Rows (entries of the first axis) in a chunk.
@@ -44,7 +44,7 @@ class ArrayEntry:
     crc : list of int
         CRC-32C of every chunk, in order.
     places : int or None
-        Stored are whole numbers; they stand for these, in float64, over 10 to this power.
+        If given, the array stores integers, and each value is the float64 quotient of the integer and 10 to this power.
     """
 
     dtype: str
@@ -55,13 +55,13 @@ class ArrayEntry:
     places: int | None = None
 
     def type_of(self, as_stored: bool) -> np.dtype:
-        """Type of the values in memory, as they are stored or as numbers."""
+        """Return the type of the values in memory: the stored integers, or the numbers they stand for."""
         return np.dtype(self.dtype if as_stored or self.places is None else np.float64)
 
     def fits(self, types: str, *shape: int) -> bool:
-        """Whether the array has one of these types and this shape (-1: any length), and as many chunks as it needs.
+        """Return whether the array has one of these types, this shape (-1: any length), and a checksum for each chunk.
 
-        An entry is read from a file that anybody may have written; arrays are allocated by it.
+        The entry comes from a file that anybody may have written, and arrays are allocated from it.
         """
         sizes = [*self.shape, self.chunk]
         if not all(type(size) is int and 0 <= size < MAX_LENGTH for size in sizes) or len(self.shape) != len(shape):
@@ -77,12 +77,12 @@ class ArrayEntry:
         return alike and whole and len(self.crc) == n_chunks and self.chunk * row_bytes < 2**31
 
     def nbytes_of(self, as_stored: bool) -> int:
-        """Decoded size, as it is stored or as numbers."""
+        """Return the decoded size of the stored integers, or of the numbers they stand for."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.type_of(as_stored).itemsize
 
 
 def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Rows per chunk: chunks of equal length near `chunk_bytes`, so that the last one needs hardly any padding.
+    """Return the rows per chunk, for chunks of equal length near `chunk_bytes`: the last one needs little padding.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) ->
 
 
 def zarr_metadata(entry: ArrayEntry) -> bytes:
-    """The array's ``zarr.json``."""
+    """Return the ``zarr.json`` of the array."""
     itemsize = np.dtype(entry.dtype).itemsize
     document = {
         "zarr_format": 3,
@@ -115,7 +115,7 @@ def zarr_metadata(entry: ArrayEntry) -> bytes:
 
 
 def check_metadata(folder: Folder, name: str, entry: ArrayEntry) -> None:
-    """Raise `DamagedStore` if the array's ``zarr.json``, by which other Zarr readers go, is not what was written."""
+    """Raise `DamagedStore` if the array's ``zarr.json``, used by other Zarr readers, differs from the one written."""
     try:
         whole = folder.read(f"{name}/zarr.json") == zarr_metadata(entry)
     except FileNotFoundError:
@@ -131,15 +131,15 @@ def _chunk_key(name: str, number: int, n_dims: int) -> str:
 def write_array(folder: Folder, name: str, values: np.ndarray, codec: str, places: int | None = None) -> ArrayEntry:
     """Write a 1-D or 2-D array with all of its chunks; equal values give equal bytes.
 
-    Each chunk is read back and compared with the bytes that were written. With `places` these are of whole numbers over
-    10 to this power: the values themselves or, where they are floats, the numbers for them.
+    Each chunk is read back and compared with the bytes that were written. With `places`, the array stores integers over
+    10 to this power: `values` are these integers or, if they are floats, are converted to them.
     """
     dtype = values.dtype if places is None else np.dtype(np.int32)
     length = chunk_length(len(values), dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64)))
     entry = ArrayEntry(dtype.name, list(values.shape), length, codec, [], places)
     for number, start in enumerate(range(0, len(values) if values.size else 0, length)):
         part = values[start : start + length]
-        if len(part) < length:  # Zarr stores the last chunk in full, too
+        if len(part) < length:  # Zarr stores the last chunk in full
             part = np.concatenate([part, np.zeros((length - len(part), *part.shape[1:]), part.dtype)])
         if part.dtype != entry.dtype:
             part = _whole(part, places)
@@ -151,7 +151,7 @@ def write_array(folder: Folder, name: str, values: np.ndarray, codec: str, place
 
 
 def _whole(part: np.ndarray, places: int | None) -> np.ndarray:
-    """Whole numbers that floats are, in work space of this thread."""
+    """Convert floats to the integers they stand for, in work space of this thread."""
     assert places is not None
     out = work_space("whole numbers", part.size, np.int32)
     to_whole(np.ascontiguousarray(part), places, out)
@@ -169,11 +169,12 @@ def read_array(
     as_stored: bool = False,
     below: int | None = None,
 ) -> np.ndarray:
-    """Rows `start` to `stop` of an array; decodes only the chunks that hold them, and checks those.
+    """Return rows `start` to `stop` of an array. Only the chunks that hold them are decoded and checked.
 
-    With `buffers` it is decoded into them, into the array that has the last part of `name`. What is read only `once`
-    goes around the page cache. What stands for other numbers is given `as_stored`, or as these. Numbers that are not
-    `below` a limit are refused, chunk by chunk while they are in the processor's cache.
+    With `buffers`, the rows are decoded into the buffer named by the last part of `name`. With `once`, the read
+    bypasses the page cache. Integers with `places` are returned unchanged with `as_stored`, otherwise as the numbers
+    they stand for. Values that are not `below` a limit are refused, chunk by chunk while they are in the processor's
+    cache.
 
     Raises
     ------
@@ -218,7 +219,7 @@ def _read_chunk(
 def read_ranges(
     folder: Folder, name: str, entry: ArrayEntry, starts: np.ndarray, stops: np.ndarray, below: int | None = None
 ) -> np.ndarray:
-    """Ranges of rows, one after the other; ranges that share a chunk or touch are read together.
+    """Return several ranges of rows, concatenated; ranges that share a chunk or touch are read together.
 
     Parameters
     ----------
@@ -241,19 +242,19 @@ def read_ranges(
 
 
 def write_group(folder: Folder, path: str) -> None:
-    """Write the ``zarr.json`` that makes a folder a Zarr group."""
+    """Write the ``zarr.json`` that turns a folder into a Zarr group."""
     document = {"zarr_format": 3, "node_type": "group", "attributes": {}}
     folder.write(f"{path}/zarr.json", json.dumps(document).encode())
 
 
 def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[str, ArrayEntry]:
-    """Write strings as a group of two arrays; returns their manifest entries, by name below `path`."""
+    """Write strings as a group of two arrays; return their manifest entries by name below `path`."""
     write_group(folder, path)
     return {key: write_array(folder, f"{path}/{key}", array, codec) for key, array in pack_text(texts).items()}
 
 
 def pack_text(texts: list[str]) -> dict[str, np.ndarray]:
-    """Strings as two arrays: ``text`` (UTF-8 bytes) and ``offsets`` (where each begins, and the end).
+    """Pack strings into two arrays: ``text`` (UTF-8 bytes) and ``offsets`` (the start of each string, and the end).
 
     >>> pack_text(["ab", "", "c"])["offsets"].tolist()
     [0, 2, 2, 3]
@@ -264,7 +265,7 @@ def pack_text(texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def unpack_text(offsets: np.ndarray, text: np.ndarray, where: str = "the text") -> list[str]:
-    """Undo `pack_text`; raises `DamagedStore`, naming `where`, for text that is not UTF-8.
+    """Undo `pack_text`. Raise `DamagedStore`, naming `where`, if the text is not UTF-8.
 
     >>> unpack_text(**pack_text(["ab", "", "c"]))
     ['ab', '', 'c']

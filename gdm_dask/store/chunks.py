@@ -1,10 +1,10 @@
-"""One Zarr chunk: encode an array's slice to bytes and back, with its checksum.
+"""A Zarr chunk: encode a slice of an array to bytes and decode it, with a checksum.
 
-The bytes are what the Zarr v3 codec chain ``bytes (little) -> blosc -> crc32c`` defines, so any Zarr reader can
-decode them. They are made here and not by zarr-python's pipeline because a pass over the data is bound by this step:
-decoding straight into the destination costs about half of the pipeline's time (``make bench-codecs`` prints both). And
-a checksum that is compared with the store's manifest also catches the chunks that a pipeline cannot: the missing one,
-which it reads as zeros, and the swapped one, whose own checksum is right.
+The bytes follow the Zarr v3 codec chain ``bytes (little) -> blosc -> crc32c``, so any Zarr reader can decode them. They
+are not produced by zarr-python's pipeline because this step limits the speed of a pass over the data: decoding directly
+into the destination takes about half of the pipeline's time (``make bench-codecs`` prints both). The checksums are also
+kept in the store's manifest. This catches chunks that a pipeline cannot detect: a missing chunk, which it reads as
+zeros, and a swapped chunk, whose own checksum is right.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.system.scratch import work_space
 
 CRC_BYTES = 4
-#: Of the 16 bytes that begin what blosc compressed: the number of bytes decoded, and as they are.
+#: From the 16-byte header of a blosc buffer: the decoded and the compressed number of bytes.
 _BLOSC_HEADER = struct.Struct("<4xI4xI")
 
-#: name -> (blosc compressor, level); None stores the bytes as they are.
+#: name -> (blosc compressor, level); None stores the bytes uncompressed.
 CODECS: dict[str, tuple[str, int] | None] = {"none": None, "lz4": ("lz4", 5), "zstd": ("zstd", 3)}
 
 
@@ -35,7 +35,7 @@ def check_codec(codec: str) -> None:
 
 
 def codec_metadata(codec: str, itemsize: int) -> list[dict[str, Any]]:
-    """Zarr v3 ``codecs`` entry for chunks written by `encode`."""
+    """Return the Zarr v3 ``codecs`` entry for chunks written by `encode`."""
     chain: list[dict[str, Any]] = [
         {"name": "bytes", "configuration": {"endian": "little"}} if itemsize > 1 else {"name": "bytes"}
     ]
@@ -58,9 +58,9 @@ def codec_metadata(codec: str, itemsize: int) -> list[dict[str, Any]]:
 
 
 class _WithoutThreads:
-    """Keeps blosc from using threads of its own: with them the parts of a chunk lie in the order in which they end.
+    """Disable the internal threads of blosc: with them, the order of the parts of a chunk depends on timing.
 
-    It would in the main thread, or anywhere when told to. What it was told holds again when nobody compresses here.
+    Blosc uses them in the main thread, or anywhere if told to. Its setting is restored when no thread compresses here.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ _without_threads = _WithoutThreads()
 
 
 def encode(values: np.ndarray, codec: str) -> tuple[np.ndarray, int]:
-    """Bytes of one chunk, in work space of this thread, and the CRC-32C that ends them.
+    """Return the bytes of one chunk, in work space of this thread, and the CRC-32C at their end.
 
     Examples
     --------
@@ -117,12 +117,12 @@ def decode(data: bytes | memoryview | np.ndarray, crc: int, codec: str, out: np.
     Raises
     ------
     DamagedStore
-        With what is wrong with the bytes; the caller adds which chunk it was.
+        Describes the fault in the bytes; the caller adds the name of the chunk.
     """
     body = memoryview(data)[:-CRC_BYTES]  # type: ignore[arg-type]
     if int.from_bytes(bytes(data[-CRC_BYTES:]), "little") != crc or crc32c(body) != crc:
         raise DamagedStore(f"its {len(data)} bytes do not have the checksum that was written")
-    # The checksum is right, but whoever wrote it need not have been `encode`.
+    # The checksum is right, but the chunk may come from a program other than `encode`.
     if CODECS[codec] is None:
         if len(body) != out.nbytes:
             raise DamagedStore(f"it holds {len(body)} bytes, not {out.nbytes}")

@@ -1,4 +1,4 @@
-"""The feature store that users open: features are rows, cut into blocks."""
+"""The feature store opened by users: features are rows, cut into blocks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class FeatureStore:
     """A feature-row-chunked Zarr store, opened for reading.
 
-    Use `open_store`. Every chunk that is read is checked against the manifest; a missing, truncated, swapped or
-    flipped one raises `DamagedStore`.
+    Use `open_store`. Every chunk is checked against the manifest when it is read; a missing, truncated, swapped or
+    flipped chunk raises `DamagedStore`.
 
     Attributes
     ----------
@@ -38,15 +38,15 @@ class FeatureStore:
     nnz : int
         Nonzero values.
     target : Target or None
-        Of the samples; see `gdm_dask.store.targets`.
+        Target of the samples; see `gdm_dask.store.targets`.
     manifest : Manifest
-        Everything that is known without reading the arrays, with the provenance.
+        All facts known without reading the arrays, and the provenance.
     """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self.manifest = layout.read_manifest(folder)
-        self._in_bounds: set[int] = set()  # blocks whose samples were looked at: checksums show that they are the same
+        self._in_bounds: set[int] = set()  # blocks with checked sample indices; checksums show later changes
         self.shape = self.manifest.shape
         self.nnz = self.manifest.nnz
         try:
@@ -63,12 +63,12 @@ class FeatureStore:
 
     @property
     def url(self) -> str:
-        """Where the store is."""
+        """Path or URL of the store."""
         return self._folder.url
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the content: equal for stores with equal blocks."""
+        """Hash of the content: equal for stores with equal blocks."""
         return self.manifest.fingerprint
 
     @property
@@ -83,7 +83,7 @@ class FeatureStore:
 
     @cached_property
     def block_starts(self) -> np.ndarray:
-        """First feature of each block, and the number of features."""
+        """First feature of each block, followed by the number of features."""
         return np.array([*(entry.start for entry in self.manifest.blocks), self.shape[0]], np.int64)
 
     @property
@@ -93,12 +93,12 @@ class FeatureStore:
 
     @property
     def classes(self) -> list[Any]:
-        """The classes, sorted; none in a store of numbers or without targets."""
+        """The classes, sorted; empty for a store of numbers or without targets."""
         return list(getattr(self.target, "classes", ()))
 
     @property
     def y(self) -> np.ndarray:
-        """Targets as they were ingested: labels (n,), or numbers (n,) or (n, K)."""
+        """Targets in ingested form: labels (n,), or numbers (n,) or (n, K)."""
         return self.own_target().unpack(self.packed_targets)
 
     @property
@@ -113,14 +113,14 @@ class FeatureStore:
         return self.own_target().outputs(self.packed_targets)
 
     def own_target(self) -> Target:
-        """The target; raises `BadInput` where there is none."""
+        """Return the target; raise `BadInput` if there is none."""
         if self.target is None:
             raise BadInput(f"{self.url}: the store has no targets. Pass them: y=..., or --target FILE.")
         return self.target
 
     @cached_property
     def packed_targets(self) -> np.ndarray:
-        """Targets as they are stored, checked; see `Target.pack`."""
+        """Return the checked targets in stored form; see `Target.pack`."""
         target = self.own_target()
         if "labels" in self.manifest.arrays:  # format 1
             labels = self._root_array("labels")
@@ -157,7 +157,7 @@ class FeatureStore:
         return [name for number in range(self.n_blocks) for name in unpack_text(*self._packed_names(number), self.url)]
 
     def names_of(self, features: np.ndarray) -> list[str]:
-        """Names of some features (their numbers as text where the store has no names)."""
+        """Return the names of some features (their numbers as text if the store has no names)."""
         features = check_features(features, self.shape[0])
         if not self.has_names:
             return [str(feature) for feature in features]
@@ -184,7 +184,7 @@ class FeatureStore:
 
     @property
     def norms(self) -> np.ndarray:
-        """Norm of each feature less its mean, float64; 0 for constant features."""
+        """Norm of each centred feature, float64; 0 for constant features."""
         return self._per_feature(lambda number, entry: self._block_array(number, entry, "norms"))
 
     @property
@@ -199,7 +199,7 @@ class FeatureStore:
         return self._per_feature(of_block).astype(np.int64)
 
     def largest_rows(self, n_rows: int) -> int:
-        """Decoded bytes of the nonzeros of the `n_rows` features that have most of them; float64 in a dense store."""
+        """Return the decoded bytes of the `n_rows` features with the most nonzeros; float64 values in a dense store."""
         if not self.is_sparse:
             return min(n_rows, self.shape[0]) * self.shape[1] * 8
         itemsize = 4 + (0 if self.manifest.value_type == "one" else dtype_of(self.manifest.value_type).itemsize)
@@ -210,7 +210,7 @@ class FeatureStore:
         return int(largest.sum(dtype=np.int64)) * itemsize
 
     def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
-        """Block `number`, checked. With `buffers` its arrays lie in them until the next block is read into them."""
+        """Return block `number`, checked. With `buffers`, its arrays are valid until the next read into them."""
         below = None if number in self._in_bounds else self.shape[1]
         with self._reading():
             block = layout.read_block(self._folder, number, self.manifest.blocks[number], self.shape[1], buffers, below)
@@ -218,13 +218,13 @@ class FeatureStore:
         return block
 
     def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
-        """Some features as a block, in the order given; reads only the chunks that hold them.
+        """Return some features as a block, in the given order; read only the chunks that hold them.
 
         Parameters
         ----------
         features : ndarray of int
         held : callable, optional
-            Gives blocks that are in memory already, by number, or None.
+            Returns a block that is already in memory, by number, or None.
         """
         features = check_features(features, self.shape[0])
         parts, order = [], []
@@ -244,20 +244,20 @@ class FeatureStore:
         return stack(parts).rows(np.argsort(np.concatenate(order)))
 
     def read_block(self, i: int) -> sp.csr_array:
-        """Block `i` as a CSR matrix of raw values (features x samples)."""
+        """Return block `i` as a CSR matrix of raw values (features x samples)."""
         return self.load_block(i).to_scipy()
 
     def read_rows(self, indices: np.ndarray) -> sp.csr_array:
-        """The features `indices` as a CSR matrix of raw values (features x samples), in the order given."""
+        """Return the features `indices` as a CSR matrix of raw values (features x samples), in the given order."""
         return self.load_rows(np.asarray(indices)).to_scipy()
 
     def to_scipy(self, memory_limit: int | None = None) -> sp.csr_array:
-        """The whole matrix (features x samples), for small stores.
+        """Return the whole matrix (features x samples), for small stores.
 
         Parameters
         ----------
         memory_limit : int, optional
-            Refuse a matrix that needs more bytes than this; a quarter of the machine's memory by default.
+            Refuse a matrix that needs more bytes than this; by default a quarter of the machine's memory.
         """
         limit = default_memory_limit() if memory_limit is None else memory_limit
         needed = 2 * sum(entry.nbytes_of(as_stored=False) for entry in self.manifest.blocks)
@@ -269,13 +269,13 @@ class FeatureStore:
         return stack([self.load_block(number).as_numbers() for number in range(self.n_blocks)]).to_scipy()
 
     def size_on_disk(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         return self._folder.size()
 
     def verify(self, progress: Callable[[int], None] | None = None) -> None:
-        """Read every array and check its content; raises `DamagedStore` at the first fault.
+        """Read every array and check its content; raise `DamagedStore` at the first fault.
 
-        `progress` is called with the decoded bytes of each block that was checked.
+        `progress` is called with the decoded bytes of each checked block.
         """
         for name, entry in self.manifest.arrays.items():
             check_metadata(self._folder, name, entry)
@@ -300,7 +300,7 @@ class FeatureStore:
         return Block(0, 0, self.shape[1], none, none, none, np.zeros(1, np.uint32), np.zeros(0, np.uint32))
 
     def _by_block(self, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """(block, positions in `features`) for the blocks that hold any of them."""
+        """Yield (block, positions in `features`) for each block that holds some of the features."""
         owner = np.searchsorted(self.block_starts, features, side="right") - 1
         for number in np.unique(owner):
             yield int(number), np.flatnonzero(owner == number)
@@ -321,7 +321,7 @@ class FeatureStore:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Tell a store that was replaced from a damaged one."""
+        """Distinguish a replaced store from a damaged one."""
         try:
             yield
         except DamagedStore as error:
@@ -337,7 +337,7 @@ class FeatureStore:
 
 
 def check_features(features: np.ndarray, n_features: int) -> np.ndarray:
-    """Feature numbers as int64; refuses what is out of range."""
+    """Return feature numbers as int64; refuse numbers out of range."""
     features = np.asarray(features)
     if features.size == 0:
         return np.zeros(0, np.int64)
@@ -356,7 +356,7 @@ def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | N
     Parameters
     ----------
     path : str or path
-        A local folder, or a URL that fsspec knows (``s3://bucket/name``).
+        A local folder, or a URL supported by fsspec (``s3://bucket/name``).
     storage_options : dict, optional
         Passed to fsspec.
 
@@ -367,7 +367,7 @@ def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | N
     Raises
     ------
     DamagedStore
-        Where there is no whole store of a known format version.
+        If the path holds no complete store of a known format version.
 
     Examples
     --------
@@ -384,10 +384,10 @@ def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | N
 
 
 def is_store(X: Any) -> bool:
-    """Whether `X` is a store, or the path or URL of one."""
+    """Return whether `X` is a store, or the path or URL of one."""
     return isinstance(X, (FeatureStore, str, os.PathLike))
 
 
 def as_store(X: FeatureStore | str | os.PathLike[str]) -> FeatureStore:
-    """An opened store."""
+    """Return `X` itself, or open the store at this path."""
     return X if isinstance(X, FeatureStore) else open_store(X)

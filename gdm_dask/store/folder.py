@@ -1,4 +1,4 @@
-"""Where a store's files are: a local folder or an object store, behind one small interface."""
+"""Access to the files of a store, in a local folder or an object store, through one small interface."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.system.scratch import work_space
 from gdm_dask.system.uncached import read_file, write_file
 
-#: Ending of files that are being written; a killed writer may leave some.
+#: Suffix of files that are being written; a killed writer may leave some.
 UNFINISHED = ".tmp"
-#: Ending of the folder in which a local store is made, beside it.
+#: Suffix of the folder in which a local store is built, next to the store.
 PARTIAL = ".partial"
 
 
 class Folder:
-    """Files below a local path or a URL that fsspec knows (``s3://bucket/name``, ``gs://...``, ``memory://...``).
+    """Files below a local path or a URL supported by fsspec (``s3://bucket/name``, ``gs://...``, ``memory://...``).
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Folder:
         return Path(self._root)
 
     def read(self, key: str) -> bytes:
-        """Whole content of a file; FileNotFoundError where it is not there."""
+        """Return the whole content of a file; raise FileNotFoundError if it does not exist."""
         if self.is_local:
             return (self.path / key).read_bytes()
         with self._remote():
@@ -62,7 +62,7 @@ class Folder:
             return content
 
     def read_once(self, key: str) -> bytes | memoryview:
-        """`read`, of a file that will not be read again soon: around the page cache, into work space of this thread."""
+        """Read a file that is not needed again soon: bypass the page cache, into work space of this thread."""
         if not self.is_local:
             return self.read(key)
         path = self.path / key
@@ -70,7 +70,7 @@ class Folder:
         return memoryview(data)  # type: ignore[arg-type]
 
     def write(self, key: str, data: bytes) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file atomically."""
         if not self.is_local:
             with self._remote():
                 self._fs.pipe_file(f"{self._root}/{key}", data)
@@ -81,9 +81,9 @@ class Folder:
             temporary.write_bytes(data)
 
     def write_and_compare(self, key: str, data: np.ndarray) -> None:
-        """`write` bytes and read them back: from the disk, not from the memory where the system keeps what was written.
+        """Write bytes and compare them with those read back from the disk, not from the page cache.
 
-        Those that begin at a page go straight from there to the disk.
+        Arrays that begin at a page boundary are written directly, without a copy.
         """
         if self.is_local:
             target = self.path / key
@@ -101,7 +101,7 @@ class Folder:
             raise GdmError(f"{self.url}: {key} reads back differently from what was written: check the disk")
 
     def names(self) -> set[str]:
-        """Names of what lies in the folder; none where it does not exist."""
+        """Return the names of the entries of the folder; none if it does not exist."""
         with self._remote():
             self._fs.invalidate_cache()
             try:
@@ -111,12 +111,12 @@ class Folder:
         return {name.rstrip("/").rsplit("/", 1)[-1] for name in found}
 
     def size(self) -> int:
-        """Bytes of all files below."""
+        """Return the bytes of all files below."""
         with self._remote():
             return sum(self._fs.du(self._root, total=False).values())
 
     def remove(self, key: str = "") -> None:
-        """Remove a file or folder, or all of this one, with all that is in it."""
+        """Remove a file or folder with all of its content; by default this whole folder."""
         place = f"{self._root}/{key}" if key else self._root
         with self._remote():
             self._fs.invalidate_cache()
@@ -125,7 +125,7 @@ class Folder:
 
     @contextmanager
     def _remote(self) -> Iterator[None]:
-        """Errors of a service (no connection, no credentials) as one line that names the place."""
+        """Turn errors of a remote service (no connection, no credentials) into one line that names the place."""
         try:
             yield
         except (OSError, GdmError):
@@ -135,7 +135,7 @@ class Folder:
 
 
 def local_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """The path of a local folder; refuses a URL, of which a folder named after its scheme would be made."""
+    """Return the path of a local folder; refuse a URL, which would create a folder named after its scheme."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(path)):
         raise BadInput(f"{what} must be a local folder, got {os.fspath(path)}")
     return Path(path)
@@ -151,7 +151,7 @@ def write_whole(target: Path, data: bytes) -> None:
 
 @contextmanager
 def _renamed_at_end(target: Path, prefix: str) -> Iterator[Path]:
-    """A name to write a file under, which becomes `target` when it is whole, and goes when it is not."""
+    """Yield a temporary name; rename the file to `target` on success, remove it on failure."""
     temporary = target.with_name(f"{prefix}{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
         yield temporary
@@ -162,7 +162,7 @@ def _renamed_at_end(target: Path, prefix: str) -> Iterator[Path]:
 
 
 def _same(there: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether two arrays of as many bytes are equal; eight of them at a time are fastest."""
+    """Return whether two arrays of the same number of bytes are equal; comparing eight at a time is fastest."""
     words = len(wanted) // 8 * 8
     return np.array_equal(there[:words].view(np.uint64), wanted[:words].view(np.uint64)) and np.array_equal(
         there[words:], wanted[words:]

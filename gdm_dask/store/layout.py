@@ -1,22 +1,22 @@
-"""The layout of a feature store: which array lies where, and the manifest that describes them all.
+"""The layout of a feature store: the place of each array, and the manifest that describes all of them.
 
 ::
 
     STORE/zarr.json                  root group; its attribute "gdm_dask" is the manifest
     STORE/targets                    optional: (n,) class codes, or (n, K) float64 (format 1: labels, -1 or +1)
     STORE/sample_ids/{offsets,text}  optional
-    STORE/vocabulary                 (bytes,) uint8: of a store of documents, what makes rows of further ones
+    STORE/vocabulary                 (bytes,) uint8, optional: vocabulary that turns further documents into rows
     STORE/blocks/00000/indptr        (rows + 1,) uint32: where each feature's nonzeros begin   (sparse stores)
     STORE/blocks/00000/indices       (nonzeros,) uint32: their samples                         (sparse stores)
-    STORE/blocks/00000/values        (nonzeros,), left out where all are 1; dense: (rows, n). Float64 values
-                                     that are int32 over a power of ten are stored so
+    STORE/blocks/00000/values        (nonzeros,), absent if all are 1; dense: (rows, n). Float64 values that are
+                                     int32 over a power of ten are stored as int32
     STORE/blocks/00000/means         (rows,) float64: mean of each feature
-    STORE/blocks/00000/norms         (rows,) float64: norm of each feature less its mean
+    STORE/blocks/00000/norms         (rows,) float64: norm of each centred feature
     STORE/blocks/00000/counts        (rows,) uint32: nonzeros of each feature                  (dense stores)
     STORE/blocks/00000/names/...     optional: feature names, as offsets and UTF-8 text
 
-A block is a Zarr group of its own, so its chunks belong to it alone, its size can follow the nonzeros, and a worker
-needs nothing but the block's folder and its manifest entry.
+A block is a Zarr group of its own: its chunks belong to it alone, its size can follow the nonzeros, and a worker
+needs only the block's folder and its manifest entry.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from gdm_dask.system.scratch import Buffers
 FORMAT = "gdm_dask feature store"
 FORMAT_VERSION = 2
 ROOT = "zarr.json"
-#: All that can lie in a store's folder.
+#: All names allowed in a store's folder.
 ROOT_NAMES = frozenset({ROOT, "labels", "targets", "sample_ids", "vocabulary", "blocks"})
 
 _VALUES = "uint8 float32 float64 int32"
 _CODES = "uint8 uint16 uint32"
 
-#: Decoded bytes of a block: a quarter of a second of work or less, and a small part of any worker's memory.
+#: Decoded bytes of a block: at most a quarter of a second of work, and a small part of any worker's memory.
 BLOCK_BYTES = 64 << 20
 
-#: Pointers within a block are uint32, and blosc takes chunks below 2 GiB (a dense row is never cut).
+#: Pointers within a block are uint32, and blosc accepts chunks below 2 GiB (a dense row is never cut).
 MAX_BLOCK_BYTES = 2**31 - 64
 
 
 @dataclass(frozen=True)
 class BlockEntry:
-    """What the manifest knows of one block: its features, its nonzeros, its arrays."""
+    """Manifest entry of one block: its features, its nonzeros, its arrays."""
 
     start: int
     stop: int
@@ -74,28 +74,28 @@ class BlockEntry:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that a pass reads, in memory."""
+        """Bytes in memory of the arrays that a pass reads."""
         return self.nbytes_of(as_stored=self.is_sparse)
 
     def nbytes_of(self, as_stored: bool) -> int:
-        """Decoded bytes of these arrays, as they are stored or as numbers."""
+        """Return the decoded bytes of these arrays: stored integers, or the numbers they stand for."""
         return sum(entry.nbytes_of(as_stored) for name, entry in self.arrays.items() if not name.startswith("names/"))
 
     @property
     def is_sparse(self) -> bool:
-        """Whether its rows are compressed; then whole numbers that stand for others stay so in memory, too."""
+        """Whether the rows are compressed; only then do integers over a power of ten stay integers in memory."""
         return "indptr" in self.arrays
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> BlockEntry:
-        """Read what ``asdict`` wrote."""
+        """Build an entry from the output of ``asdict``."""
         arrays = {name: ArrayEntry(**entry) for name, entry in document["arrays"].items()}
         return cls(document["start"], document["stop"], document["nnz"], arrays)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is known of a store without reading its arrays; `fingerprint` identifies the content."""
+    """All facts about a store that are known without reading its arrays; `fingerprint` identifies the content."""
 
     kind: str
     shape: tuple[int, int]
@@ -122,7 +122,7 @@ def _canonical(document: Any) -> bytes:
 
 
 def write_manifest(folder: Folder, manifest: Manifest) -> None:
-    """Write the root group. It comes last: a store without it is no store."""
+    """Write the root group. It is written last: a folder without it is not a store."""
     body = {"format": FORMAT, **asdict(manifest)}
     body["sha256"] = hashlib.sha256(_canonical(body)).hexdigest()
     root = {"zarr_format": 3, "node_type": "group", "attributes": {"gdm_dask": body}}
@@ -130,7 +130,7 @@ def write_manifest(folder: Folder, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """Read the root group; refuse what is not a whole store of a version that this software knows."""
+    """Read the root group; refuse anything but a complete store of a known version."""
     try:
         root = json.loads(folder.read(ROOT))
         body = root["attributes"]["gdm_dask"]
@@ -156,7 +156,7 @@ def read_manifest(folder: Folder) -> Manifest:
 
 
 def _manifest_of(body: dict[str, Any], version: int) -> Manifest:
-    """A manifest whose entries fit each other; raises ValueError and the like for any other."""
+    """Return a manifest with consistent entries; raise ValueError or a similar error for any other."""
     del body["format"]
     if version == 1:
         body["target"] = {"kind": "classes", "classes": body.pop("classes")}
@@ -182,7 +182,7 @@ def _manifest_of(body: dict[str, Any], version: int) -> Manifest:
 
 
 def _root_arrays(manifest: Manifest) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Types and shapes that the arrays of the root must have."""
+    """Return the types and shapes required of the root arrays."""
     n_samples, there = manifest.shape[1], manifest.arrays
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {}
     if manifest.format_version == 1:
@@ -200,7 +200,7 @@ def _root_arrays(manifest: Manifest) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _block_arrays(
     entry: BlockEntry, manifest: Manifest, n_samples: int, named: bool
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Types and shapes that the arrays of a block must have."""
+    """Return the types and shapes required of the arrays of a block."""
     n_rows = entry.stop - entry.start
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {"means": ("float64", (n_rows,)), "norms": ("float64", (n_rows,))}
     if manifest.kind == "dense":
@@ -215,7 +215,7 @@ def _block_arrays(
 
 
 def _check_arrays(where: str, arrays: dict[str, ArrayEntry], wanted: dict[str, tuple[str, tuple[int, ...]]]) -> None:
-    """Raise ValueError unless there are these arrays, and no others: names become paths, and sizes memory."""
+    """Raise ValueError unless exactly these arrays exist: names become paths, and sizes become memory."""
     if arrays.keys() != wanted.keys():
         raise ValueError(f"{where} has the arrays {sorted(arrays)}, not {sorted(wanted)}")
     for name, (types, shape) in wanted.items():
@@ -230,7 +230,7 @@ def _why_not(folder: Folder, error: OSError) -> str:
 
 
 def block_path(number: int) -> str:
-    """Folder of a block within the store.
+    """Return the folder of a block within the store.
 
     >>> block_path(12)
     'blocks/00012'
@@ -239,9 +239,9 @@ def block_path(number: int) -> str:
 
 
 def write_block(folder: Folder, number: int, block: Block, codec: str, names: list[str] | None = None) -> BlockEntry:
-    """Write a block's arrays, each read back and compared, and return its manifest entry.
+    """Write the arrays of a block, compare each with its bytes on disk, and return the manifest entry.
 
-    Whole numbers over a power of ten are made smaller where they can be, in place: the block is of no use afterwards.
+    Integers over a power of ten are shortened in place if possible: do not use the block afterwards.
     """
     path = block_path(number)
     write_group(folder, path)
@@ -275,12 +275,12 @@ def read_block(
     buffers: Buffers | None = None,
     below: int | None = None,
 ) -> Block:
-    """Read and check a whole block, into `buffers` where they are given; refuse samples that are not `below`.
+    """Read and check a whole block, into `buffers` if given; refuse samples that are not `below`.
 
-    Without buffers it has memory of its own, to be kept there: a copy in the page cache would be of no use.
+    Without buffers, the block gets memory of its own and is meant to be kept, so the read bypasses the page cache.
     """
     once = buffers is None
-    buffers = buffers or Buffers()  # what is kept lies in memory of its own
+    buffers = buffers or Buffers()  # a block that is kept needs memory of its own
     sparse = entry.is_sparse
     found = {
         name: read_array(
@@ -306,17 +306,17 @@ def read_block(
 
 
 def _increase(block: Block) -> bool:
-    """Whether the sample indices of each row of a sparse block increase."""
+    """Return whether the sample indices of each row of a sparse block increase."""
     assert block.indptr is not None
     assert block.indices is not None
     falls = block.indices[1:] <= block.indices[:-1]
     inner = block.indptr[(block.indptr > 0) & (block.indptr < len(block.indices))]
-    falls[inner.astype(np.int64) - 1] = False  # a next row begins anywhere
+    falls[inner.astype(np.int64) - 1] = False  # the first index of a row need not exceed the last of the row before
     return not falls.any()
 
 
 def _moments(block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """Means and norms of the rows of a block, from its values."""
+    """Compute the means and norms of the rows of a block from its values."""
     values = block.as_numbers().values
     if block.indptr is not None:
         return sparse_moments(block.indptr, values, block.n_samples)
@@ -325,21 +325,21 @@ def _moments(block: Block) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_moments(folder: Folder, number: int, means: np.ndarray, norms: np.ndarray) -> None:
-    """Refuse moments that would make scores of NaN."""
+    """Refuse moments that would turn scores into NaN."""
     if not (np.isfinite(means).all() and np.isfinite(norms).all()):
         raise DamagedStore(f"{folder.url}: block {number}: a moment is not finite. {REMEDY}")
 
 
 def _check_pointers(folder: Folder, number: int, indptr: np.ndarray, nnz: int) -> None:
-    """Refuse pointers that lead beyond the nonzeros: a checksum only shows that they were written so."""
+    """Refuse pointers beyond the nonzeros: a checksum only shows that they were written that way."""
     if indptr[0] != 0 or indptr[-1] != nnz or (indptr[1:] < indptr[:-1]).any():
         raise DamagedStore(f"{folder.url}: block {number}: its pointers do not fit its indices. {REMEDY}")
 
 
 def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) -> None:
-    """Read all that belongs to a block, names and metadata too; raises `DamagedStore` at the first fault.
+    """Read everything that belongs to a block, including names and metadata; raise `DamagedStore` at the first fault.
 
-    Also looks for faults that neither checksums nor the checks of each read find.
+    This also finds faults that pass the checksums and the checks of ordinary reads.
     """
     for name, array in entry.arrays.items():
         path = f"{block_path(number)}/{name}"
@@ -361,7 +361,7 @@ def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) 
 
 
 def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: int, local: np.ndarray) -> Block:
-    """Read some rows of a block (positions within it, increasing); decodes only the chunks that hold them."""
+    """Read some rows of a block (positions within it, increasing); decode only the chunks that hold them."""
     path = block_path(number)
 
     def whole(name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A matrix in memory, seen as feature blocks: what `fit` uses when it is handed arrays."""
+"""A matrix in memory, presented as feature blocks. `fit` uses it for arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.values import dtype_of, narrowest
 
-#: Decoded bytes of a block in memory: small, because there is nothing to read and threads share the work.
+#: Decoded bytes of a block in memory: small, because nothing is read and threads share the work.
 MEMORY_BLOCK_BYTES = 8 << 20
 
 
 class MemoryStore:
-    """Feature blocks of a samples x features matrix, with the interface that passes need.
+    """Feature blocks of a samples x features matrix, with the interface required by passes.
 
     Parameters
     ----------
@@ -50,15 +50,15 @@ class MemoryStore:
         return sum(self.sizes)
 
     def holds(self, number: int) -> bool:
-        """Every block is in memory."""
+        """Return True: every block is in memory."""
         return True
 
     def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
-        """Blocks one after the other."""
+        """Yield blocks one after the other."""
         return (self._blocks[number] for number in numbers)
 
     def rows(self, features: np.ndarray) -> Block:
-        """Some rows, in the order given."""
+        """Return some rows, in the given order."""
         owner = np.searchsorted(self.block_starts, features, side="right") - 1
         owners = np.unique(owner) if len(owner) else np.zeros(1, np.int64)
         places = [np.flatnonzero(owner == number) for number in owners]
@@ -71,7 +71,7 @@ class MemoryStore:
 
 
 def _cuts(weight: np.ndarray, block_bytes: int) -> np.ndarray:
-    """First feature of each block, and the end, so that blocks weigh about `block_bytes`."""
+    """Return the first feature of each block, and the end, for blocks of about `block_bytes`."""
     n_blocks = max(1, int(weight[-1]) // block_bytes)
     inner = np.searchsorted(weight, weight[-1] * np.arange(1, n_blocks) // n_blocks)
     return np.unique(np.concatenate([[0], inner, [len(weight) - 1]])).astype(np.int64)
@@ -83,7 +83,7 @@ def _dense_block(values: np.ndarray, start: int, stop: int) -> Block:
 
 
 def _canonical(X: sp.spmatrix | sp.sparray) -> tuple[sp.csc_array, str]:
-    """Column-major, without duplicates or stored zeros, values in the narrowest type that holds them."""
+    """Convert to column-major order without duplicates or stored zeros; values get the narrowest lossless type."""
     matrix = sp.csc_array(X)
     if not matrix.has_canonical_format or not np.all(matrix.data):
         matrix = matrix.copy()

@@ -1,4 +1,4 @@
-"""Numbers to predict: a target of one or several outputs."""
+"""Targets for regression: one or several numbers per sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gdm_dask.store.targets import Target, as_values, refuse_text
 
 @dataclass(frozen=True)
 class Numbers(Target):
-    """Numbers to predict, one or several per sample: each output has mean 0 and standard deviation 1.
+    """Numbers to predict, one or several per sample. Each output is scaled to mean 0 and standard deviation 1.
 
     Examples
     --------
@@ -27,7 +27,7 @@ class Numbers(Target):
 
     @classmethod
     def of(cls, y: Any, where: str = "y") -> Numbers:
-        """Means and standard deviations of targets; refuses a constant output."""
+        """Build the target from the means and standard deviations of numbers; refuse a constant output."""
         values = _columns(y, where, 0)
         with np.errstate(over="ignore", invalid="ignore"):
             means, scales = values.mean(axis=0), values.std(axis=0)
@@ -43,19 +43,19 @@ class Numbers(Target):
 
     @property
     def n_outputs(self) -> int:
-        """One per number of a sample."""
+        """One output per number of a sample."""
         return len(self.means)
 
     def outputs(self, packed: np.ndarray) -> np.ndarray:
-        """Standardised numbers, one row per output."""
+        """Return standardised numbers, one row per output."""
         return np.ascontiguousarray(((packed - np.array(self.means)) / np.array(self.scales)).T)
 
     def decode(self, F: np.ndarray) -> np.ndarray:
-        """Numbers in their own units: (n,) for one output, (n, K) for several."""
+        """Return numbers in their original units: (n,) for one output, (n, K) for several."""
         return self.unpack((F * np.array(self.scales)[:, None] + np.array(self.means)[:, None]).T)
 
     def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
-        """R2 and root mean squared error, means over the outputs; R2 only where every output varies."""
+        """Return R2 and root mean squared error, averaged over the outputs; R2 only if every output varies."""
         truth = self.pack(y)
         errors = np.mean((truth - self.decode(F).reshape(truth.shape)) ** 2, axis=0)
         variances = truth.var(axis=0)
@@ -63,7 +63,7 @@ class Numbers(Target):
         return {"r2": r2, "rmse": float(np.mean(np.sqrt(errors)))}
 
     def weighed(self, Y: np.ndarray, weights: np.ndarray) -> tuple[Target, np.ndarray]:
-        """Standardised with the weights: a sample of weight 2 counts as two.
+        """Standardise with sample weights: a sample of weight 2 counts as two.
 
         >>> target, Y = Numbers((0.0,), (1.0,)).weighed(np.array([[1.0, 3.0, 9.0]]), np.array([2.0, 2.0, 0.0]))
         >>> target, Y.tolist()
@@ -78,7 +78,7 @@ class Numbers(Target):
         return same, (Y - means[:, None]) / deviations[:, None]
 
     def in_units(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[Target, np.ndarray, np.ndarray]:
-        """The model of the numbers as they are.
+        """Convert a model of standardised numbers to their original units.
 
         >>> target, coef, intercept = Numbers((5.0,), (2.0,)).in_units(np.array([[3.0]]), np.array([1.0]))
         >>> target, coef.tolist(), intercept.tolist()
@@ -89,7 +89,7 @@ class Numbers(Target):
         return same, coef * scales[:, None], intercept * scales + means
 
     def score(self, Y: np.ndarray, F: np.ndarray) -> float:
-        """R2, mean over the outputs.
+        """Return R2, averaged over the outputs.
 
         >>> Numbers((0.0,), (1.0,)).score(np.array([[1.0, 2.0, 3.0]]), np.array([[1.0, 2.0, 4.0]]))
         0.5
@@ -98,39 +98,39 @@ class Numbers(Target):
         return float(np.mean(1.0 - np.mean((Y - F) ** 2, axis=1) / variances))
 
     def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """Small and large numbers, or the output with the largest weight where there are several."""
+        """Return small and large numbers as sides; with several outputs, the output with the largest weight."""
         if len(weights) == 1:
             return ["small", "large"], (weights[0] > 0).astype(np.int64)
         return [f"output {number}" for number in range(len(weights))], np.argmax(np.abs(weights), axis=0)
 
     def members(self, Y: np.ndarray) -> np.ndarray:
-        """All samples, as one class."""
+        """Return all samples, as one class."""
         return np.ones((1, Y.shape[1]), bool)
 
     def pack(self, y: Any, where: str = "y", first_sample: int = 0) -> np.ndarray:
-        """Numbers as float64 of shape (n, K)."""
+        """Return numbers as float64 of shape (n, K)."""
         values = _columns(y, where, first_sample)
         if values.shape[1] != len(self.means):
             raise BadInput(f"{where}: expected {len(self.means)} numbers per sample, got {values.shape[1]}")
         return values
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
-        """Shape (n,) for one output, (n, K) for several."""
+        """Return numbers of shape (n,) for one output, (n, K) for several."""
         return packed[:, 0] if len(self.means) == 1 else packed
 
     def problem_of(self, packed: np.ndarray, n_samples: int) -> str | None:
-        """Finite numbers, as many per sample as there are outputs."""
+        """Require finite numbers, one per output and sample."""
         if packed.shape != (n_samples, len(self.means)) or packed.dtype != np.float64:
             return "there are not as many numbers per sample as outputs"
         return None if np.isfinite(packed).all() else "a number is not finite"
 
     def to_json(self) -> dict[str, Any]:
-        """Kind, means and scales."""
+        """Return kind, means and scales."""
         return {"kind": "numbers", "means": list(self.means), "scales": list(self.scales)}
 
 
 def _columns(y: Any, where: str, first_sample: int) -> np.ndarray:
-    """Numbers as float64 of shape (n, K)."""
+    """Return numbers as float64 of shape (n, K)."""
     values = as_values(y, where, first_sample)
     refuse_text(values, where)
     return np.ascontiguousarray(values.astype(np.float64).reshape(len(values), -1))

@@ -1,4 +1,4 @@
-"""Reads blocks and rows of a store for tasks: again where a read fails, and into memory that is used again."""
+"""Read blocks and rows of a store for tasks: retry failed reads, and reuse memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gdm_dask.system.scratch import SpareBuffers
 logger = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
-#: Seconds before a block is read again, doubled each time.
+#: Seconds to wait before the first retry; doubled each time.
 READ_PAUSE = 0.2
 _spare = SpareBuffers()
 
@@ -31,9 +31,9 @@ class StoreReader:
     ----------
     store : FeatureStore
     attempts : int
-        How often a block is read before it is given up.
+        Number of reads of a block before giving up.
     n_held : int
-        So many of the first blocks are kept in the process where it was made.
+        Number of blocks, from the first, that are kept in memory in the process that created the reader.
     """
 
     def __init__(self, store: FeatureStore, attempts: int, n_held: int = 0) -> None:
@@ -46,11 +46,11 @@ class StoreReader:
         return _reader_of, (pickle.dumps(self._store), self._store.url, self._store.fingerprint, self._attempts)
 
     def holds(self, number: int) -> bool:
-        """Whether a block is in the memory of this process."""
+        """Return whether a block is in the memory of this process."""
         return number in self._held
 
     def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
-        """Blocks one after the other; each lasts until the next one, whose memory it shares unless it is kept."""
+        """Yield blocks one after the other; unless it is kept, a block is valid only until the next one is read."""
         with _spare.borrowed() as buffers:
             for number in numbers:
                 if number >= self._n_held:
@@ -61,16 +61,16 @@ class StoreReader:
                     yield self._held[number]
 
     def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features; reads only the chunks that hold them."""
+        """Return raw rows of some features; read only the chunks that hold them."""
         return self._read("rows", self._store.load_rows, features, self._held.get)
 
     def forget(self) -> None:
-        """Let go of the blocks that are kept, and of memory that others were read into."""
+        """Release the blocks that are kept, and the memory of the other reads."""
         self._held.clear()
         _spare.drop()
 
     def _read(self, what: str, load: Callable[..., Found], *arguments: Any) -> Found:
-        """Read something; a fault that goes away when it is read again was not one of the store."""
+        """Read something, with retries: a fault that a second read does not show is not a fault of the store."""
         for attempt in range(1, self._attempts + 1):
             try:
                 return load(*arguments)
@@ -89,7 +89,7 @@ class StoreReader:
 
 @lru_cache(maxsize=4)
 def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int) -> StoreReader:
-    """The reader of a store in another process, which opens it once."""
+    """Return the reader of a store in another process; the store is opened once per process."""
     store = pickle.loads(pickled)
     if store.fingerprint != fingerprint:
         raise DamagedStore(

@@ -1,4 +1,4 @@
-"""Files of targets."""
+"""Read targets from files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gdm_dask.system.resources import BAD_ARRAYS
 
 
 def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
-    """Targets with one entry per sample; `y` is an array, or the path of a file."""
+    """Return targets with one entry per sample; `y` is an array, or the path of a file."""
     if isinstance(y, (str, os.PathLike)):
         where = os.fspath(y)
         values = read_targets(where, n_samples)
@@ -27,13 +27,13 @@ def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
 
 
 def read_targets(path: str, n_samples: int) -> np.ndarray:
-    """Read targets of so many samples: ``.npy``, ``.csv`` with a column per output, or text with one value per line.
+    """Read targets: ``.npy``, ``.csv`` with a column per output, or text with one value per line.
 
-    One line more than there are samples is a header.
+    If a text file has `n_samples` + 1 lines, the first one is a header.
     """
     try:
         if path.endswith(".npy"):
-            return np.array(np.load(path, mmap_mode="r", allow_pickle=False))  # refuses a header that lies
+            return np.array(np.load(path, mmap_mode="r", allow_pickle=False))  # refuses a header with wrong sizes
         with open(path, encoding="utf-8", newline="") as file:
             lines = csv.reader(file) if path.endswith(".csv") else ([line.strip()] for line in file)
             rows = [[word.strip() for word in row] for row in lines if any(row)]

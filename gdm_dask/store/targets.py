@@ -1,4 +1,4 @@
-"""Targets: how labels and numbers to predict become outputs of the machine, and decision values become predictions.
+"""Targets: encode labels and numbers as outputs of the machine, and decode decision values as predictions.
 
 An output is a row of float64, one value per sample. No other module knows what a label means.
 """
@@ -12,74 +12,74 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 
-#: Whole numbers with more distinct values than this are numbers, unless the task says that they are classes.
+#: Integers with more distinct values than this are numbers, unless the task is classification.
 MAX_INFERRED_CLASSES = 100
 TASKS = (None, "classification", "regression")
 
 
 class Target(Protocol):
-    """What a machine predicts: `TwoClasses`, `Classes`, or `Numbers` in `gdm_dask.store.numbers`.
+    """Target of a machine: `TwoClasses`, `Classes`, or `Numbers` in `gdm_dask.store.numbers`.
 
     ``encode(y)`` is ``outputs(pack(y))``; stores keep ``pack(y)``.
     """
 
     @property
     def kind(self) -> str:
-        """How the outputs are to be explained: "two classes", "classes" or "numbers"."""
+        """Kind of the outputs: "two classes", "classes" or "numbers"."""
 
     @property
     def n_outputs(self) -> int:
-        """K, the outputs of the machine."""
+        """K, the number of outputs of the machine."""
 
     def encode(self, y: Any, where: str = "y") -> np.ndarray:
-        """Targets as outputs, (K, n) float64."""
+        """Return targets as outputs, (K, n) float64."""
         return self.outputs(self.pack(y, where))
 
     def decode(self, F: np.ndarray) -> np.ndarray:
-        """Predictions from decision values of shape (K, n)."""
+        """Return predictions from decision values of shape (K, n)."""
 
     def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
-        """Quality of decision values of shape (K, n); None where a measure is not defined."""
+        """Return quality measures of decision values of shape (K, n); None if a measure is undefined."""
 
     def weighed(self, Y: np.ndarray, weights: np.ndarray) -> tuple[Target, np.ndarray]:
-        """The target and its outputs (K, n) where samples have weights."""
+        """Return the target and its outputs (K, n) for weighted samples."""
 
     def in_units(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[Target, np.ndarray, np.ndarray]:
-        """A linear model of the outputs in units of the targets, and the target of these units."""
+        """Convert a linear model of the outputs to the units of the targets; also return the target in these units."""
 
     def score(self, Y: np.ndarray, F: np.ndarray) -> float:
-        """Accuracy, or R2, of decision values against outputs, both of shape (K, n)."""
+        """Return the accuracy, or R2, of decision values against outputs, both of shape (K, n)."""
 
     def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """What features can speak for, and what features with weights of shape (K, k) speak for, as positions."""
+        """Return the names of all sides, and the side favoured by each feature with weights (K, k), as positions."""
 
     def members(self, Y: np.ndarray) -> np.ndarray:
-        """Which samples belong to which class, (classes, n) bool, from outputs; one row for numbers."""
+        """Return the samples of each class, (classes, n) bool, from outputs; one row for numbers."""
 
     def pack(self, y: Any, where: str = "y", first_sample: int = 0) -> np.ndarray:
-        """Targets as a store keeps them: class codes (n,), or numbers (n, K)."""
+        """Return targets in stored form: class codes (n,), or numbers (n, K)."""
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
-        """Targets as they were given; undoes `pack`."""
+        """Return targets in the form given by the user; undo `pack`."""
 
     def outputs(self, packed: np.ndarray) -> np.ndarray:
-        """Packed targets as outputs, (K, n) float64."""
+        """Return packed targets as outputs, (K, n) float64."""
 
     def problem_of(self, packed: np.ndarray, n_samples: int) -> str | None:
-        """Why an array cannot be packed targets of so many samples; None where it can."""
+        """Return why an array cannot be the packed targets of `n_samples` samples, or None if it can."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, for manifests and models; `target_from_json` undoes it."""
+        """Return plain values, for manifests and models; `target_from_json` undoes it."""
 
 
 @dataclass(frozen=True)
 class _Labels(Target):
-    """Targets that are one of some classes, in sorted order."""
+    """Targets that are class labels; the classes are sorted."""
 
     classes: tuple[Any, ...]
 
     def pack(self, y: Any, where: str = "y", first_sample: int = 0) -> np.ndarray:
-        """The code of each sample's class: its position in `classes`, in the narrowest unsigned type."""
+        """Return the code of each sample's class, its position in `classes`, in the narrowest unsigned type."""
         y = as_values(y, where, first_sample)
         if y.ndim != 1:
             raise BadInput(f"{where}: labels must have shape (n_samples,), got {y.shape}")
@@ -98,12 +98,12 @@ class _Labels(Target):
         return codes.astype(np.min_scalar_type(len(known) - 1))
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
-        """The label of each sample."""
+        """Return the label of each sample."""
         labels: np.ndarray = np.array(self.classes)[packed]
         return labels
 
     def problem_of(self, packed: np.ndarray, n_samples: int) -> str | None:
-        """Class codes are small whole numbers, one per sample."""
+        """Require class codes: small integers, one per sample."""
         if packed.shape != (n_samples,) or packed.dtype.kind != "u":
             return "there is not one class code per sample"
         if len(packed) and packed.max() >= len(self.classes):
@@ -111,19 +111,19 @@ class _Labels(Target):
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """Kind and classes."""
+        """Return kind and classes."""
         return {"kind": "classes", "classes": list(self.classes)}
 
     def weighed(self, Y: np.ndarray, weights: np.ndarray) -> tuple[Target, np.ndarray]:
-        """The same: classes stay what they are."""
+        """Return target and outputs unchanged: classes do not depend on weights."""
         return self, Y
 
     def in_units(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[Target, np.ndarray, np.ndarray]:
-        """The same: outputs of classes have no units."""
+        """Return the model unchanged: class outputs have no units."""
         return self, coef, intercept
 
     def _accuracies(self, codes: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
-        """Accuracy, and its mean over the classes that occur."""
+        """Return the accuracy, and the balanced accuracy over the classes that occur."""
         counts = np.bincount(codes, minlength=len(self.classes))
         right = np.bincount(codes[codes == predicted], minlength=len(self.classes))
         return float(np.mean(codes == predicted)), float(np.mean(right[counts > 0] / counts[counts > 0]))
@@ -148,15 +148,15 @@ class TwoClasses(_Labels):
         return 1
 
     def outputs(self, packed: np.ndarray) -> np.ndarray:
-        """-1 and +1, from class codes."""
+        """Return -1 and +1, from class codes."""
         return np.where(packed > 0, 1.0, -1.0)[None]
 
     def decode(self, F: np.ndarray) -> np.ndarray:
-        """The second class where the decision value is positive."""
+        """Return the second class where the decision value is positive, otherwise the first."""
         return self.unpack((F[0] > 0).astype(np.int64))
 
     def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
-        """Accuracy; where both classes occur also balanced accuracy, AUC, and average precision of the second class."""
+        """Return the accuracy; if both classes occur, also balanced accuracy, AUC, average precision (2nd class)."""
         from sklearn.metrics import average_precision_score, roc_auc_score
 
         codes = self.pack(y)
@@ -170,15 +170,15 @@ class TwoClasses(_Labels):
         }
 
     def score(self, Y: np.ndarray, F: np.ndarray) -> float:
-        """Part of the samples whose class is right."""
+        """Return the share of samples whose class is right."""
         return float(np.mean((F[0] > 0) == (Y[0] > 0)))
 
     def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """The two classes: a positive weight speaks for the second one."""
+        """Return the two classes; a positive weight favours the second."""
         return [str(name) for name in self.classes], (weights[0] > 0).astype(np.int64)
 
     def members(self, Y: np.ndarray) -> np.ndarray:
-        """Samples of the first and of the second class."""
+        """Return the samples of the first and of the second class."""
         return np.stack([Y[0] < 0, Y[0] > 0])
 
 
@@ -201,46 +201,46 @@ class Classes(_Labels):
         return len(self.classes)
 
     def outputs(self, packed: np.ndarray) -> np.ndarray:
-        """-1 and +1, one row per class, from class codes."""
+        """Return -1 and +1, one row per class, from class codes."""
         return np.where(packed == np.arange(len(self.classes))[:, None], 1.0, -1.0)
 
     def decode(self, F: np.ndarray) -> np.ndarray:
-        """The class with the largest decision value; of equal ones the first."""
+        """Return the class with the largest decision value; the first of equal ones."""
         return self.unpack(np.argmax(F, axis=0))
 
     def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
-        """Accuracy, and its mean over the classes that occur."""
+        """Return the accuracy, and the balanced accuracy over the classes that occur."""
         accuracy, balanced = self._accuracies(self.pack(y), np.argmax(F, axis=0))
         return {"accuracy": accuracy, "balanced_accuracy": balanced}
 
     def score(self, Y: np.ndarray, F: np.ndarray) -> float:
-        """Part of the samples whose class is right."""
+        """Return the share of samples whose class is right."""
         return float(np.mean(np.argmax(F, axis=0) == np.argmax(Y, axis=0)))
 
     def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """The classes: a feature speaks for the one with its largest weight."""
+        """Return the classes; a feature favours the class of its largest weight."""
         return [str(name) for name in self.classes], np.argmax(weights, axis=0)
 
     def members(self, Y: np.ndarray) -> np.ndarray:
-        """Samples of each class."""
+        """Return the samples of each class."""
         inside: np.ndarray = Y > 0
         return inside
 
 
 def infer_target(y: Any, task: str | None = None, where: str = "y") -> Target:
-    """The target of given labels or numbers.
+    """Infer the target from labels or numbers.
 
-    Text, booleans and whole numbers with few distinct values are classes; so are any two values. Other numbers, and
-    several numbers per sample, are numbers.
+    Text, booleans and integers with few distinct values are classes; so are any two values. Other numbers, and several
+    numbers per sample, are regression targets.
 
-    `task` ("classification" or "regression") decides where it is given; `where` names the data in messages.
+    `task` ("classification" or "regression") overrides the inference; `where` names the data in messages.
 
     Examples
     --------
     >>> infer_target([3, 1, 3]), infer_target(["a", "b", "c"] * 2), infer_target([0.5, 2.5, 0.5, 1.0]).n_outputs
     (TwoClasses(classes=(1, 3)), Classes(classes=('a', 'b', 'c')), 1)
     """
-    from gdm_dask.store.numbers import Numbers  # it is a Target itself
+    from gdm_dask.store.numbers import Numbers  # imported here because that module imports this one
 
     y = as_values(y, where)
     distinct = np.unique(y)
@@ -250,7 +250,7 @@ def infer_target(y: Any, task: str | None = None, where: str = "y") -> Target:
 
 
 def are_numbers(distinct: np.ndarray, shape: tuple[int, ...], task: str | None, where: str) -> bool:
-    """Whether targets of a shape with these distinct values are numbers, and not classes; see `infer_target`."""
+    """Return whether targets with this shape and these distinct values are numbers; see `infer_target`."""
     if task not in TASKS:
         raise BadInput(f"`task` must be None, 'classification' or 'regression', got {task!r}")
     if task == "regression":
@@ -265,7 +265,7 @@ def are_numbers(distinct: np.ndarray, shape: tuple[int, ...], task: str | None, 
 
 
 def target_of_classes(distinct: np.ndarray, n_samples: int, where: str) -> TwoClasses | Classes:
-    """The target of sorted labels; refuses fewer than two of them, and one for each sample."""
+    """Return the target of sorted labels; refuse fewer than two labels, and as many labels as samples."""
     classes = tuple(_plain(value) for value in distinct)
     if len(classes) == 0:
         raise BadInput(f"{where}: there are no labels")
@@ -282,7 +282,7 @@ def target_of_classes(distinct: np.ndarray, n_samples: int, where: str) -> TwoCl
 
 
 def target_from_json(document: Any) -> Target:
-    """Undo `Target.to_json`; raises `BadInput` for anything else."""
+    """Undo `Target.to_json`; raise `BadInput` for anything else."""
     from gdm_dask.store.numbers import Numbers
 
     try:
@@ -305,7 +305,7 @@ def target_from_json(document: Any) -> Target:
 
 
 def as_values(y: Any, where: str, first_sample: int = 0) -> np.ndarray:
-    """Targets as an array of booleans, whole numbers, float64 or text, (n,) or (n, K); refuses missing values."""
+    """Return targets as booleans, integers, float64 or text, (n,) or (n, K); refuse missing values."""
     values = np.asarray(y)
     if values.dtype.kind in "OT":
         values = _of_one_type(values, where)
@@ -325,7 +325,7 @@ def as_values(y: Any, where: str, first_sample: int = 0) -> np.ndarray:
 
 
 def _of_one_type(values: np.ndarray, where: str) -> np.ndarray:
-    """Objects as text, booleans or numbers, where all of them are."""
+    """Convert objects to text, booleans or numbers if all of them have that type."""
     found = {type(value) for value in values.flat}
     for types, dtype in (((str,), np.str_), ((bool, np.bool_), np.bool_), ((int, np.integer), np.int64),
                          ((int, float, np.integer, np.floating), np.float64)):  # fmt: skip
@@ -342,13 +342,13 @@ def refuse_text(values: np.ndarray, where: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A label as a Python value that JSON can hold; whole floats become ints."""
+    """Return a label as a Python value for JSON; integral floats become ints."""
     value = value.item()
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def _listed(classes: tuple[Any, ...]) -> str:
-    """Classes in a message: two as a pair, of many the first few."""
+    """Format classes for a message: two as a pair, only the first few of many."""
     if len(classes) == 2:
         return f"{classes[0]!r} and {classes[1]!r}"
     return ", ".join(map(repr, classes[:5])) + (", ..." if len(classes) > 5 else "")
