@@ -1,1 +1,1 @@
-"""The machine we run on: files, memory, compiled kernels, locks, progress."""
+"""Services of the machine: files, memory, compiled kernels, locks, progress."""

@@ -1,4 +1,4 @@
-"""BLAS without threads of its own: they would make sums, and so solutions, depend on the number of cores."""
+"""Single-threaded BLAS: with several threads, sums and therefore solutions depend on the number of cores."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _limiter: Any = None
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Context in which BLAS uses one thread, in the whole process.
+    """Limit BLAS to one thread in the whole process, as a context.
 
-    Several threads may be inside; the last one to leave gives BLAS its threads back.
+    Several threads may be inside; the last one to leave restores the threads of BLAS.
     """
     _enter()
     try:
@@ -50,7 +50,7 @@ def _leave() -> None:
 def _free_control() -> None:
     """Let this thread set the limit.
 
-    From version 3.8 on, threadpoolctl ignores all threads but the first one that has set a limit of OpenBLAS.
+    Since version 3.8, threadpoolctl lets only the first thread that limited OpenBLAS change the limit.
     """
     for library in _blas().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):

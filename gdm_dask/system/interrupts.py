@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM while others work for us: noted at once, raised at a safe point.
+"""Ctrl-C and SIGTERM during parallel work: recorded at once, raised at a safe point.
 
-A handler that raises wherever the main thread happens to be can leave the lock of a queue behind that a pool's threads
-wait for. So while the main thread waits for a pool, what a handler raises is kept, and the waiting side is woken.
+A handler that raises at an arbitrary point of the main thread can leave a queue locked that the threads of a pool need.
+So while the main thread waits for a pool, an exception from a handler is kept, and the waiting thread is woken.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Seconds after which another signal is no echo of the first, but somebody who does not want to wait.
+#: A signal within this many seconds is an echo of the first; a later one means that the user does not want to wait.
 _ECHO = 1.0
 
 
 class Interrupted(BaseException):
-    """A signal has arrived: unwind to `held_back`, which raises what its handler raised."""
+    """A signal has arrived: unwind to `held_back`, which raises the exception of its handler."""
 
 
 class Hold:
-    """Keeps what a handler raises until those who work for the main thread have come to a safe point."""
+    """Keeps the exception of a handler until all tasks of the main thread have reached a safe point."""
 
     def __init__(self) -> None:
         self.wakes: list[Callable[[], None]] = []
@@ -32,7 +32,7 @@ class Hold:
         self._since = 0.0
 
     def keep(self, error: BaseException) -> None:
-        """Keep the first error, and wake who waits; raise a later one."""
+        """Keep the first error and wake the waiting thread; ignore its echoes, and raise a later error."""
         if self.error is None:
             self.error, self._since = error, time.monotonic()
             for wake in list(self.wakes):
@@ -41,7 +41,7 @@ class Hold:
             raise error
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a task in a thread; within it, `check` raises where a signal has arrived."""
+        """Run a task in a thread; within it, `check` raises after a signal."""
         _local.hold = self
         try:
             check()
@@ -51,14 +51,14 @@ class Hold:
 
 
 _local = threading.local()
-#: The hold of the main thread, and the handlers that ours stands in for. With no hold it is as if they were there, so
-#: a signal may come between any two steps of `held_back`.
+#: The hold of the main thread, and the handlers replaced by ours. Without a hold our handler calls them, so a signal
+#: may arrive between any two steps of `held_back`.
 _hold: Hold | None = None
 _handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
 
 def check() -> None:
-    """A safe point, in the main thread or in a task: raise where a signal has arrived."""
+    """Raise if a signal has arrived: a safe point, in the main thread or in a task."""
     hold = getattr(_local, "hold", None)
     if hold is not None and hold.error is not None:
         raise Interrupted
@@ -71,12 +71,12 @@ def held_back(wake: Callable[[], None] = lambda: None) -> Iterator[Hold]:
     Parameters
     ----------
     wake : callable
-        Called by the handler: makes the main thread's wait end soon.
+        Called by the handler; ends the wait of the main thread soon.
     """
     global _hold
     outer: Hold | None = getattr(_local, "hold", None)
     if outer is not None or threading.current_thread() is not threading.main_thread():
-        hold = outer or Hold()  # handlers run in the main thread alone, which has seen to it
+        hold = outer or Hold()  # handlers run only in the main thread, which has installed them
         hold.wakes.append(wake)
         try:
             yield hold
@@ -88,7 +88,7 @@ def held_back(wake: Callable[[], None] = lambda: None) -> Iterator[Hold]:
     try:
         for number in _SIGNALS:
             handler = signal.getsignal(number)
-            if callable(handler) and handler is not _handle:  # not where the signal is ignored, or ends the process
+            if callable(handler) and handler is not _handle:  # skip signals that are ignored or that end the process
                 _handlers[number] = handler
                 signal.signal(number, _handle)
         _local.hold = _hold = hold
@@ -107,7 +107,7 @@ def held_back(wake: Callable[[], None] = lambda: None) -> Iterator[Hold]:
 
 @contextmanager
 def stoppable() -> Iterator[Hold]:
-    """Let other threads end the body, at its next safe point, with the error that they give to `Hold.keep`."""
+    """Let other threads end the body at its next safe point, with the error passed to `Hold.keep`."""
     _local.hold = hold = Hold()
     try:
         yield hold

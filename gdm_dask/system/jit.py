@@ -1,4 +1,4 @@
-"""How kernels are compiled: without the GIL, once on a machine, and then kept on disk. Whoever waits for it is told."""
+"""Compilation of kernels: without the GIL, once per machine, cached on disk. A log line announces the wait."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from gdm_dask.system.progress import begin_compiling, end_compiling
 
 logger = logging.getLogger(__name__)
 
-# A compilation takes time for each statement, each call and each wrapper. No kernel is called by its address, and a
-# kernel that allocates nothing has no references to count: without _nrt=False numba counts those to its arguments,
-# atomically, in every call. (The option is old, but not documented: should a release of numba drop it, drop it here,
-# and all is the same but slower.)
+# Compilation time grows with each statement, call and wrapper. No kernel is called by its address, and a kernel that
+# allocates nothing has no references to count. Without _nrt=False, numba counts the references to its arguments,
+# atomically, in every call. (The option is old but not documented. If a release of numba drops it, drop it here: the
+# results stay the same, only slower.)
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _LEAN: Any = _OPTIONS | {"_nrt": False}
-njit: Any = numba.njit  # its types know fewer options than it takes
-#: Decorates code in terms of LLVM that kernels call; its own type counts the typing context among their arguments.
+njit: Any = numba.njit  # the type hints of numba lack some options
+#: Decorates LLVM code called by kernels; the type hints of numba count the typing context among the arguments.
 intrinsic: Any = numba.extending.intrinsic
 
-#: Decorates kernels that allocate nothing: the usual ones.
+#: Decorates kernels that allocate nothing: most of them.
 kernel: Any = njit(cache=True, **_LEAN)
-#: For kernels whose sums may be taken in any order, as the processor likes them best.
+#: For kernels that may sum in any order, so the compiler can choose the fastest.
 reassociating: Any = njit(cache=True, fastmath={"reassoc", "nsz"}, **_LEAN)
 #: For kernels that allocate memory.
 allocating: Any = njit(cache=True, **_OPTIONS)
-#: For what only kernels call.
+#: For functions called only by kernels.
 inner: Any = njit(no_cpython_wrapper=True, **_LEAN)
-#: For what kernels call for every number: to call it takes longer than what it does.
+#: For functions called for every number: the call would take longer than the work.
 inlined: Any = njit(no_cpython_wrapper=True, forceinline=True, **_LEAN)
 
 
 class _Compilations(event.Listener):
-    """Stops the clock while kernels are compiled, and says once in a process that they are, and not loaded.
+    """Stop the work clock during compilation, and log once per process that kernels are being compiled.
 
-    numba compiles one kernel at a time; those that it calls are compiled within its time.
+    numba compiles one kernel at a time; the time of a kernel includes the kernels that it calls.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class _Compilations(event.Listener):
         if self._depth == 0:
             begin_compiling()
         self._depth += 1
-        module = event.data["dispatcher"].py_func.__module__ or ""  # what others make at run time may have none
+        module = event.data["dispatcher"].py_func.__module__ or ""  # functions created at run time may have no module
         if self._is_said or not module.startswith("gdm_dask."):
             return
         self._is_said = True
@@ -68,13 +68,13 @@ class _Compilations(event.Listener):
 event.register("numba:compile", _Compilations())
 
 
-# numba refuses to load a kernel that it can keep nowhere: neither beside the package nor in the user's cache folder. A
-# service without a home, below a package that belongs to root, has no such place.
+# numba refuses to load a cached kernel if it can write neither beside the package nor to the user's cache folder. This
+# happens for a service without a home directory that uses a package owned by root.
 VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def ensure_kernel_cache() -> None:
-    """Give numba a private folder among the temporary ones where it would find none."""
+    """Point numba to a private temporary folder if it would find no cache folder."""
     if any(map(_can_be_written, _usual_places())):
         return
     os.environ[VARIABLE] = str(_private_folder(Path(tempfile.gettempdir()) / f"gdm_dask-{os.getuid()}"))
@@ -82,7 +82,7 @@ def ensure_kernel_cache() -> None:
 
 
 def _usual_places() -> list[Path]:
-    """Those that numba looks at: the one it was told, beside the source, and the user's."""
+    """Return the cache folders tried by numba: the configured one, beside the source, and the user's."""
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     given = os.environ.get(VARIABLE)
     places = [Path(__file__).parent / "__pycache__", Path(user) / "numba"]
@@ -90,14 +90,14 @@ def _usual_places() -> list[Path]:
 
 
 def _can_be_written(folder: Path) -> bool:
-    if folder.parts[0] == "~":  # a user without a home
+    if folder.parts[0] == "~":  # a user without a home directory
         return False
     nearest = next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def _private_folder(wanted: Path) -> Path:
-    """A folder that nobody else can have put kernels into: they are run as they are found."""
+    """Return a folder in which nobody else can have put kernels: cached kernels are run unchecked."""
     try:
         wanted.mkdir(mode=0o700, exist_ok=True)
         found = wanted.lstat()

@@ -1,6 +1,6 @@
-"""Locks that name their owner, and folders that only their user can write to.
+"""Locks that name their owner, and folders that are writable only by their user.
 
-Neither trusts a name that somebody else may have taken: symbolic links are refused, never followed.
+Neither trusts a name that another user may have taken: symbolic links are refused, never followed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gdm_dask.errors import GdmError, Locked
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two tries.
+#: Seconds between two attempts.
 _PAUSE = 0.2
 
 
 class FileLock:
     """Exclusive lock on a file, held by this process until `release` or its death.
 
-    The kernel ties the lock to the open file, so a lock whose owner was killed is free at once. The file holds who the
-    owner is, for the message that the next one gets.
+    The kernel ties the lock to the open file, so the lock of a killed owner is free at once. The file names the owner,
+    for the error message of the next process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,13 +38,13 @@ class FileLock:
         self._file: int | None = None
 
     def acquire(self, what: str, wait: float = 0.0) -> None:
-        """Take the lock or raise `Locked`, naming the owner and `what` is locked.
+        """Take the lock or raise `Locked`, naming the owner and the locked thing (`what`).
 
         Parameters
         ----------
         what : str
         wait : float
-            Seconds in which the owner may let go.
+            Seconds to wait for the owner to release it.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + wait
@@ -63,12 +63,12 @@ class FileLock:
                 continue
             if self._is_current(file):
                 break
-            os.close(file)  # the owner before us removed the file between our open and our lock
+            os.close(file)  # the previous owner removed the file between our open and our lock
         self._file = file
         if os.fstat(file).st_size:
             logger.info("%s was left by %s, which has ended", what, self._owner(file))
         us = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        with suppress(OSError):  # the disk is full: the lock holds without a name on it
+        with suppress(OSError):  # the disk is full: the lock holds, but names no owner
             os.ftruncate(file, 0)
             os.pwrite(file, json.dumps(us).encode(), 0)
 
@@ -85,7 +85,7 @@ class FileLock:
             self._file = None
 
     def _open(self) -> int:
-        """Open the file, unless writing to it would write to a file of another name."""
+        """Open the file; refuse a link, which would write to a file of another name."""
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -122,12 +122,12 @@ class FileLock:
 
 
 def user_folder(name: str) -> Path:
-    """A private folder of this user, the same at each call: in the cache folder or, without one, a temporary folder.
+    """Return a private folder of this user, always the same: in the cache folder or else in a temporary folder.
 
     Raises
     ------
     GdmError
-        If somebody else owns the folder or can write to it.
+        If another user owns the folder or can write to it.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     try:
@@ -135,7 +135,7 @@ def user_folder(name: str) -> Path:
             raise FileNotFoundError(cache)
         folder = cache / "gdm_dask"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # a service without a home
+    except (OSError, RuntimeError):  # a service without a home directory
         folder = Path(tempfile.gettempdir()) / f"gdm_dask-{os.getuid()}"
     for private in (folder, folder / name):
         with suppress(FileExistsError):
@@ -145,7 +145,7 @@ def user_folder(name: str) -> Path:
 
 
 def check_private(folder: Path) -> None:
-    """Raise `GdmError` if `folder` exists and somebody else may have put it there or written to it."""
+    """Raise `GdmError` if `folder` exists and another user may have created it or written to it."""
     try:
         found = os.lstat(folder)
     except FileNotFoundError:
@@ -162,7 +162,7 @@ def check_private(folder: Path) -> None:
 
 
 def read_private(path: Path) -> bytes:
-    """Content of a file in a private folder; FileNotFoundError for a symbolic link too."""
+    """Return the content of a file in a private folder; raise FileNotFoundError for a symbolic link too."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Names of features are untrusted text: how to show them where only printable characters may stand."""
+"""Feature names are untrusted text: make them safe to print."""
 
 from __future__ import annotations
 
 
 def printable(text: str, limit: int) -> str:
-    r"""A name with control characters as escapes, cut at a length.
+    r"""Return a name with control characters escaped, cut at a length.
 
     >>> print(printable("a\tb", 10), printable("abcdef", 4))
     a\tb abc…

@@ -1,4 +1,4 @@
-"""A pool of processes that end with their parent and leave Ctrl-C to it, and arguments that all of them share."""
+"""A pool of processes that end with their parent and ignore Ctrl-C, and arguments shared by all of them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _main_lock = threading.Lock()
 
 
 def start_pool(n_processes: int) -> ProcessPoolExecutor:
-    """A pool whose processes all start at once."""
-    # spawn: a fork of a process with threads may hang, and would inherit locks
+    """Return a pool and start all of its processes at once."""
+    # Spawn, because a fork of a process with threads may hang and would inherit locks.
     pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("spawn"), initializer=_begin)
-    # A spawned process imports the main module of its parent. Ours need nothing of it, and a script that is not
-    # written for that would start its fit again in every one of them.
-    # They leave Ctrl-C to the driver from their first moment on: a mask is inherited.
+    # A spawned process imports the main module of its parent. Ours need nothing from it, and a script without a main
+    # guard would start its fit again in each of them.
+    # They inherit a signal mask, so they leave Ctrl-C to the driver from the start.
     with _main_lock:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         main = sys.modules["__main__"]
@@ -43,23 +43,23 @@ def start_pool(n_processes: int) -> ProcessPoolExecutor:
 
 
 def kill_pool(pool: ProcessPoolExecutor) -> None:
-    """Kill the processes of a pool, so that a wait for them ends at once."""
+    """Kill the processes of a pool, so that waiting for them ends at once."""
     results = pool._result_queue
     for process in list((pool._processes or {}).values()):  # None after a shutdown
         process.kill()
     if results is not None:
-        # else the pool would wait forever for the rest of a result that was begun
+        # Otherwise the pool waits forever for the rest of a partly written result.
         results._writer.close()  # type: ignore[attr-defined]
 
 
 def _begin() -> None:
-    # the locks that libraries make then have no names, which a killed process would leave behind
+    # Locks created by libraries then have no names, which a killed process would leave behind.
     multiprocessing.set_start_method("fork", force=True)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End with the driver even if it was killed."""
+    """End with the driver, even if it is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -68,7 +68,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def written(args: tuple[Any, ...]) -> Iterator[Path]:
-    """Arguments of many calls in a file that lasts as long as the body."""
+    """Write arguments shared by many calls to a file that exists as long as the body runs."""
     with tempfile.TemporaryDirectory(prefix="gdm-pass-") as folder:
         path = Path(folder, "arguments")
         path.write_bytes(cloudpickle.dumps(args))
@@ -76,7 +76,7 @@ def written(args: tuple[Any, ...]) -> Iterator[Path]:
 
 
 def call_with(path: Path, function: Callable[..., Any], item: Any) -> Any:
-    """Run a function whose other arguments are in a file; each process reads it once."""
+    """Run a function whose other arguments are in a file; each process reads the file once."""
     return function(item, *_arguments(path))
 
 

@@ -1,6 +1,6 @@
-"""Progress of long work: a bar where a terminal is there, plain log lines where not.
+"""Progress of long work: a bar on a terminal, plain log lines elsewhere.
 
-Seconds of work are counted apart from the seconds that kernels take to compile: a first fit is not to look slow.
+Compilation time is not counted as working time: a first fit should not look slow.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Reporter(Protocol):
-    """Receives the bytes that a stage has done."""
+    """Receives the number of bytes done by a stage."""
 
     def __call__(self, n_bytes: int) -> None:
-        """`n_bytes` more are done."""
+        """Report that `n_bytes` more bytes are done."""
         ...
 
 
 class _Lines:
-    """A log line every ten seconds, and one at the end."""
+    """Log a line every ten seconds, and one at the end."""
 
     def __init__(self, stage: str, total: int | None) -> None:
         self.stage, self.total = stage, total
@@ -61,9 +61,9 @@ class _Lines:
 
 @contextmanager
 def report(stage: str, total: int | None) -> Iterator[Reporter]:
-    """Show the progress of one stage of `total` bytes; on a terminal a bar with bytes, rate and time left.
+    """Show the progress of a stage of `total` bytes; on a terminal, a bar with bytes, rate and time left.
 
-    `total` is None where nobody knows it.
+    `total` is None if unknown.
     """
     lines = _Lines(stage, total)
     console = log_console() if logger.isEnabledFor(logging.INFO) else None
@@ -88,9 +88,9 @@ def report(stage: str, total: int | None) -> Iterator[Reporter]:
 
 
 def log_console() -> Console | None:
-    """The terminal that the log is shown on, which a bar must share, or they write into each other.
+    """Return the terminal that shows the log; a progress bar must share it to keep the output apart.
 
-    None where there is none, and where the lines of the log are for machines.
+    Return None if there is no terminal, or if the log is written for machines.
     """
     if not sys.stderr.isatty():
         return None
@@ -104,17 +104,17 @@ def log_console() -> Console | None:
     return None if handlers else Console(stderr=True)
 
 
-#: Seconds of finished compilations, and when the one under way began: replaced as one, since any thread may look.
+#: Seconds of finished compilations, and the start of the current one: replaced together, because any thread may read.
 _state: tuple[float, float | None] = (0.0, None)
 
 
 def work_clock() -> float:
-    """A clock in seconds that stands still while this process compiles kernels."""
+    """Return the seconds of a clock that stops while this process compiles kernels."""
     return time.perf_counter() - compile_seconds()
 
 
 def compile_seconds() -> float:
-    """How long this process has compiled kernels so far."""
+    """Return the seconds this process has spent compiling kernels."""
     done, began = _state
     return done if began is None else done + time.perf_counter() - began
 
@@ -126,6 +126,6 @@ def begin_compiling() -> None:
 
 
 def end_compiling() -> None:
-    """Let the clock go on."""
+    """Restart the clock."""
     global _state
     _state = (compile_seconds(), None)

@@ -1,4 +1,4 @@
-"""What the machine has: memory, cores, and how to speak of bytes."""
+"""Resources of the machine: memory and cores, and byte sizes as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import psutil
 
 from gdm_dask.errors import BadInput
 
-#: What reading a broken ``.npy`` or ``.npz`` file raises beside ValueError: their headers are Python's syntax.
+#: Errors besides ValueError for a broken ``.npy`` or ``.npz`` file: their headers are Python literals.
 BAD_ARRAYS = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, TypeError, OverflowError, SyntaxError, TokenError,
     RuntimeError, MemoryError,
@@ -28,55 +28,55 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 
 @cache
 def n_cores() -> int:
-    """Cores that this process may use: its affinity and its container's quota count."""
-    from dask.system import cpu_count  # slow to import, and --help does without
+    """Return the number of cores this process may use, given its affinity and its container's quota."""
+    from dask.system import cpu_count  # slow to import, and not needed for --help
 
     return int(cpu_count())
 
 
 def machine_memory(root: Path = Path("/")) -> int:
-    """Bytes of memory that this process may use: the machine's, or the lowest limit of its control groups.
+    """Return the bytes of memory this process may use: the machine's, or the lowest limit of its control groups.
 
     Parameters
     ----------
     root : Path
-        Where ``proc`` and ``sys`` are.
+        Folder that contains ``proc`` and ``sys``.
     """
     return min([psutil.virtual_memory().total, *_group_limits(root)])
 
 
 def _group_limits(root: Path) -> Iterator[int]:
-    """Memory limits of the control groups of this process, from its own to the outermost; versions 1 and 2."""
+    """Yield the memory limits of the control groups of this process, innermost first; versions 1 and 2."""
     for folder, name in _memory_groups(root):
         with suppress(OSError, ValueError):  # no such file here, or "max"
             yield int((folder / name).read_text())
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[Path, str]]:
-    """Folders of the control groups, and the file of the limit in each."""
+    """Yield the folders of the control groups, and the file with the limit in each."""
     mounts = {"": (root / "sys/fs/cgroup", "memory.max"),
               "memory": (root / "sys/fs/cgroup/memory", "memory.limit_in_bytes")}  # fmt: skip
     yield from mounts.values()
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return
     for line in lines:
         controllers, path = line.split(":", 2)[1:]
         for controller in set(controllers.split(",")) & set(mounts):
             mount, name = mounts[controller]
             group = PurePosixPath(path.lstrip("/"))
-            if ".." not in group.parts:  # a group outside of what this container sees
+            if ".." not in group.parts:  # a group outside this container
                 yield from ((mount / folder, name) for folder in (group, *group.parents))
 
 
 def default_memory_limit() -> int:
-    """A quarter of the machine's memory."""
+    """Return a quarter of the machine's memory."""
     return machine_memory() // 4
 
 
 def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = None) -> None:
-    """Refuse an archive of arrays (``.npz``) that cannot be loaded within `most` bytes, by the sizes that it declares.
+    """Refuse an archive of arrays (``.npz``) whose declared sizes exceed `most` bytes.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = No
     Raises
     ------
     ValueError
-        Where it is too large, or its members are not arrays of the sizes that they declare.
+        If the archive is too large, or if its members are not arrays of their declared sizes.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -108,7 +108,7 @@ def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = No
 
 
 def parse_bytes(size: int | str) -> int:
-    """Bytes from a number or a text such as ``"2GB"`` or ``"512 MiB"``.
+    """Return the bytes given by a number or a text such as ``"2GB"`` or ``"512 MiB"``.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def parse_bytes(size: int | str) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """Readable size.
+    """Return a size as readable text.
 
     >>> format_bytes(1234567), format_bytes(12)
     ('1.23 MB', '12 B')

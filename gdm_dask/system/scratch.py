@@ -1,4 +1,4 @@
-"""Memory that is used again: touching fresh memory can cost more than the work that is done in it."""
+"""Reusable memory: touching fresh memory can cost more than the work done in it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 
 import numpy as np
 
-#: Where memory and files must begin and end so that the one can be read into the other without a copy.
+#: Alignment of memory and files for reads without a copy.
 PAGE = 4096
-#: From so many bytes on memory is taken from the system itself.
+#: Larger arrays are allocated directly by the system.
 LARGE = 1 << 20
 
 _spaces = threading.local()
 
 
 def whole_pages(nbytes: int) -> int:
-    """So many bytes, rounded up to whole pages.
+    """Round a number of bytes up to whole pages.
 
     >>> whole_pages(1), whole_pages(8192)
     (4096, 8192)
@@ -27,10 +27,10 @@ def whole_pages(nbytes: int) -> int:
 
 
 def page_aligned(nbytes: int) -> np.ndarray:
-    """Fresh memory that begins at a page.
+    """Return fresh memory that begins at a page boundary.
 
-    Where there is much of it, it comes in ordinary pages. NumPy asks for huge ones, and a virtual machine may have to
-    get each of them from its host: 20 passes of a fit that keeps 3.7 GB took 29 s with them, and 13 s without.
+    Large arrays use ordinary pages. NumPy asks for huge pages, and a virtual machine may have to get each of them from
+    its host: 20 passes of a fit that keeps 3.7 GB took 29 s with huge pages, and 13 s without.
     """
     if nbytes >= LARGE and hasattr(mmap, "MAP_PRIVATE"):
         return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
@@ -40,25 +40,25 @@ def page_aligned(nbytes: int) -> np.ndarray:
 
 
 def work_space(name: str, length: int, dtype: np.dtype | type) -> np.ndarray:
-    """An array that begins at a page and that this thread keeps for its next call by that name."""
+    """Return a page-aligned array that this thread reuses in its next call with the same name."""
     dtype = np.dtype(dtype)
     nbytes = length * dtype.itemsize
     held = getattr(_spaces, name, None)
     if held is None or held.nbytes < nbytes:
-        setattr(_spaces, name, None)  # free the old one first
+        setattr(_spaces, name, None)  # free the old array first
         held = page_aligned(nbytes * 9 // 8)
         setattr(_spaces, name, held)
     return held[:nbytes].view(dtype)
 
 
 class Buffers:
-    """Arrays by name; the next one of the same name takes the place of the last."""
+    """Named arrays; a new array replaces the last one of the same name."""
 
     def __init__(self) -> None:
         self._held: dict[str, np.ndarray] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
-        """An array whose content is whatever was there.
+        """Return an array with arbitrary content.
 
         Examples
         --------
@@ -76,7 +76,7 @@ class Buffers:
 
 
 class SpareBuffers:
-    """Buffers that tasks borrow, one after the other."""
+    """Buffers that tasks borrow and return."""
 
     def __init__(self) -> None:
         self._spare: list[Buffers] = []
@@ -84,7 +84,7 @@ class SpareBuffers:
 
     @contextmanager
     def borrowed(self) -> Iterator[Buffers]:
-        """Buffers for one task."""
+        """Lend buffers to one task."""
         with self._lock:
             buffers = self._spare.pop() if self._spare else Buffers()
         try:
@@ -94,6 +94,6 @@ class SpareBuffers:
                 self._spare.append(buffers)
 
     def drop(self) -> None:
-        """Let go of those that nobody has borrowed."""
+        """Release the buffers that are not borrowed."""
         with self._lock:
             self._spare.clear()

@@ -1,8 +1,8 @@
-"""Tasks under seal: Dask carries bytes, which a worker opens only if its code is the driver's.
+"""Sealed tasks: Dask carries bytes, and a worker unpickles them only if it runs the same code as the driver.
 
-A worker with other code would fail anywhere: at a name that it lacks, in a call with other arguments, or silently, with
-other bits. So the one function that opens a seal travels by value, and compares before it opens. The scheduler opens
-nothing: it needs neither this package nor its version.
+A worker with other code could fail anywhere: at a missing name, in a call with other arguments, or silently, with other
+bits. So the function that opens a sealed task travels by value and compares versions first. The scheduler opens
+nothing: it needs neither this package nor a matching version.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import numpy as np
 
 from gdm_dask.system.version import fingerprint
 
-#: A pickle, and the buffers of its arrays.
+#: A pickle, and the out-of-band buffers of its arrays.
 Sealed: TypeAlias = list[Any]
 
 
 def seal(value: Any) -> Sealed:
-    """Pickle a value; arrays are not copied."""
+    """Pickle a value without copying its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     pickled = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return [pickled, *(np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers)]
 
 
 def unseal(sealed: Sealed) -> Any:
-    """The value."""
+    """Return the sealed value."""
     return pickle.loads(sealed[0], buffers=sealed[1:])
 
 
 def sealed_task(function: Callable[..., Any], of_many: bool = False) -> Callable[..., Sealed]:
-    """``function(item, *args)`` as a task of Dask, whose arguments and result are sealed.
+    """Turn ``function(item, *args)`` into a Dask task with sealed arguments and a sealed result.
 
     With `of_many`, the item is a list of values that are sealed one by one.
     """
@@ -43,11 +43,11 @@ def sealed_task(function: Callable[..., Any], of_many: bool = False) -> Callable
 
 
 def refusal(error: BaseException) -> str | None:
-    """Why a worker did not open a task, if that is what the error is about."""
+    """Return why a worker refused to open a task, or None if the error has another cause."""
     return str(error) if isinstance(error, ImportError) and error.name == REFUSED else None
 
 
-#: Name of the "module" that a worker lacks. The error must be one of Python's: other code may not know ours.
+#: Name of the "module" reported missing. The error must be a built-in one: other code may not know our classes.
 REFUSED = "gdm_dask as on the driver"
 
 
@@ -80,7 +80,7 @@ def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, arg
 
 
 class _ByValue:
-    """`_run`, with its code."""
+    """`_run`, pickled with its code."""
 
     __name__ = "sealed"
 

@@ -1,7 +1,7 @@
-"""Files that are written once and read once, around the system's page cache.
+"""Files that are written once and read once, bypassing the page cache.
 
-In the cache they would push out what is of use, and filling fresh pages of it can cost more than all other work of an
-ingest. Where the system cannot go around it (O_DIRECT of Linux), the same calls use it.
+In the cache they would displace useful pages, and filling fresh pages can cost more than all other work of an ingest.
+If the system cannot bypass the cache (O_DIRECT of Linux), the same calls use it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def write_file(path: str | os.PathLike[str], array: np.ndarray) -> None:
-    """Write the bytes of a contiguous array; around the cache where it begins at a page."""
+    """Write the bytes of a contiguous array; bypass the cache if the array is page-aligned."""
     data = array.reshape(-1).view(np.uint8)
     with open(path, "wb", buffering=0) as file:
         if data.ctypes.data % PAGE:
@@ -43,12 +43,12 @@ def write_file(path: str | os.PathLike[str], array: np.ndarray) -> None:
 def read_file(
     path: str | os.PathLike[str], start: int, nbytes: int, room: Callable[[int], np.ndarray] = page_aligned
 ) -> np.ndarray:
-    """Bytes `start` to ``start + nbytes`` of a file; EOFError where it is too short.
+    """Return bytes `start` to ``start + nbytes`` of a file; raise EOFError if it is too short.
 
     Parameters
     ----------
     room : callable
-        Gives memory of so many bytes, which should begin at a page.
+        Returns memory for a given number of bytes, preferably page-aligned.
     """
     shift = start % PAGE
     buffer = room(whole_pages(shift + nbytes))
@@ -61,7 +61,7 @@ def read_file(
 
 
 def _go_around_cache(file: io.FileIO, on: bool = True) -> None:
-    """Ask the system to copy between the disk and our memory from now on; it may not be able to."""
+    """Ask the system to copy directly between the disk and our memory; it may not be able to."""
     if fcntl is None or not _DIRECT:
         return
     flags = fcntl.fcntl(file, fcntl.F_GETFL)
@@ -73,12 +73,12 @@ def _go_around_cache(file: io.FileIO, on: bool = True) -> None:
 
 
 def _transfer(file: io.FileIO, move: Callable[[memoryview], int | None], data: np.ndarray) -> int:
-    """Move all of `data`, or as much as there is; returns how many bytes that is."""
+    """Move all of `data`, or as much as there is; return the number of bytes moved."""
     rest = memoryview(data)  # type: ignore[arg-type]
     while len(rest):
         try:
             count = move(rest)
-        except OSError as error:  # a file system that asks for another alignment, or a rest of a page
+        except OSError as error:  # a file system with another alignment, or the rest of a page
             if error.errno != errno.EINVAL or not _is_direct(file):
                 raise
             _go_around_cache(file, on=False)

@@ -1,4 +1,4 @@
-"""The version of the package, and everything else that results depend on beside the data."""
+"""The version of the package, and everything besides the data that results depend on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 VERSION = version("gdm_dask")
-#: Libraries that compute: another version may give other bits.
+#: Numerical libraries: another version may give other bits.
 LIBRARIES = ("numpy", "scipy", "numba")
 
 
 @cache
 def fingerprint() -> dict[str, str]:
-    """The version, a hash of the package's code, and the versions of the libraries that compute."""
+    """Return the version, a hash of the package's code, and the versions of the numerical libraries."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):

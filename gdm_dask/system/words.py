@@ -1,4 +1,4 @@
-"""Eight bytes of text at a time, for compiled kernels: how many digits a word begins with, and their number."""
+"""Read eight bytes of text at a time in compiled kernels: count the leading digits of a word, and parse them."""
 
 # numba types the kernels:
 # mypy: allow-untyped-defs
@@ -11,8 +11,8 @@ from numba import types
 
 from gdm_dask.system.jit import inlined, intrinsic
 
-# Mixing signed and unsigned integers makes floats in numba, and a signed index costs a wrap-around check per
-# byte: so the kernels count in uint64, with constants of that type.
+# In numba, mixing signed and unsigned integers makes floats, and a signed index costs a wrap-around check per byte.
+# So the kernels count in uint64, with constants of that type.
 U = np.uint64
 
 #: Bytes of a word.
@@ -24,7 +24,7 @@ _ABOVE_BLANKS = U(0x2121212121212121)
 
 @intrinsic
 def word_at(typing_context, text, place):
-    """The word that begins at any place of the text, first byte lowest; all of it must lie within the text."""
+    """Load the word at any place of the text, first byte lowest; all of it must lie within the text."""
 
     def generate(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -37,7 +37,7 @@ def word_at(typing_context, text, place):
 
 @intrinsic
 def _trailing_zeros(typing_context, word):
-    """How many of the lowest bits are zero: 64 where all are."""
+    """Return the number of trailing zero bits, 64 if all bits are zero."""
 
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -47,12 +47,12 @@ def _trailing_zeros(typing_context, word):
 
 @inlined
 def leading_digits(word):
-    """How many digits the word begins with, 0 to 8, and the number that they are."""
+    """Return the number of leading digits of the word, 0 to 8, and their value."""
     digits = word ^ _ZEROS
     n_digits = _trailing_zeros((digits + _ABOVE_NINE | digits) & _HIGH_BITS) >> U(3)
     if n_digits == U(0):
         return n_digits, U(0)
-    digits <<= U(64) - (n_digits << U(3))  # zeros in front: now there are eight
+    digits <<= U(64) - (n_digits << U(3))  # pad with leading zeros to eight digits
     pairs = digits * U(10) + (digits >> U(8))  # in every second byte
     pairs = (pairs & _PAIRS) * U(0x000F424000000064) + (pairs >> U(16) & _PAIRS) * U(0x0000271000000001)
     return n_digits, pairs >> U(32)
@@ -60,5 +60,5 @@ def leading_digits(word):
 
 @inlined
 def leading_token(word):
-    """How many bytes above a blank the word begins with, 0 to 8."""
+    """Return the number of leading bytes above a blank, 0 to 8."""
     return _trailing_zeros((word - _ABOVE_BLANKS) & ~word & _HIGH_BITS) >> U(3)
