@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 
-#: Pointers to fewer nonzeros than this are kept in 32 bits.
+#: Pointers to fewer nonzeros than this are stored in 32 bits.
 NARROW_BELOW = 2**32
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    """Return the array, or a copy of it where it is not aligned: kernels are compiled for aligned arrays.
+    """Return the array, or an aligned copy: kernels are compiled for aligned arrays.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 class AlignedArrays:
-    """Base of dataclasses whose arrays are aligned when they are made, and again when they arrive in a process."""
+    """Base of dataclasses whose arrays are aligned on creation, and again on arrival in another process."""
 
     def __post_init__(self) -> None:
         self.__setstate__(vars(self))
@@ -45,7 +45,7 @@ class AlignedArrays:
 
 @dataclass(frozen=True)
 class Block(AlignedArrays):
-    """Features `start` to `stop` of a store, raw values, with their moments.
+    """Raw values of features `start` to `stop` of a store, with their moments.
 
     Attributes
     ----------
@@ -53,21 +53,21 @@ class Block(AlignedArrays):
         The features of this block.
     n_samples : int
     values : ndarray or None
-        Sparse: the nonzeros, row after row, or None where all of them are 1. Dense: (stop - start, n_samples).
-        As they are stored: see `decimals`.
+        Sparse: the nonzeros, row after row, or None if all of them are 1. Dense: (stop - start, n_samples).
+        In stored form: see `decimals`.
     means, norms : ndarray of shape (stop - start,)
-        Mean of each feature and norm of the feature less its mean, float64.
+        Mean of each feature and norm of the centred feature, float64.
     indptr : ndarray of shape (stop - start + 1,), uint32, or None
-        Sparse: where each row's nonzeros begin and end (uint64 beyond 2**32 nonzeros, which no stored block has).
+        Sparse: start and end of each row's nonzeros (uint64 beyond 2**32 nonzeros, which no stored block has).
         None for a dense block.
     indices : ndarray of uint32, or None
         Sparse: the sample of each nonzero, increasing within a row.
     nonzeros : ndarray of shape (stop - start,), uint32, or None
-        Dense: how many values of each row are not zero, where that was counted already.
+        Dense: number of nonzero values in each row, if already counted.
     decimals : int or None
-        Sparse: `values` are whole numbers, int32, and stand for these over 10 to this power.
+        Sparse: if given, `values` are int32 and stand for these integers over 10 to this power.
     weights : ndarray of shape (n_samples,), float64, or None
-        Weights of the samples that means, norms and correlations are taken with; None where all are 1.
+        Sample weights used for means, norms and correlations; None if all are 1.
     """
 
     start: int
@@ -94,7 +94,7 @@ class Block(AlignedArrays):
 
     @property
     def total_weight(self) -> float:
-        """Sum of the weights of the samples: their number where all are 1."""
+        """Sum of the sample weights; the number of samples if all weights are 1."""
         return float(self.n_samples if self.weights is None else np.add.reduce(self.weights))
 
     @property
@@ -105,11 +105,11 @@ class Block(AlignedArrays):
 
     @property
     def power(self) -> float | None:
-        """What the values are over where they are whole numbers: a power of ten."""
+        """Power of ten by which integer values are to be divided; None if the values stand for themselves."""
         return None if self.decimals is None else 10.0**self.decimals
 
     def as_numbers(self) -> Block:
-        """The same block with values that stand for themselves."""
+        """Return the block with its values converted from integers to the numbers they stand for."""
         if self.decimals is None or self.values is None:
             return self
         return replace(self, values=_numbers(self.values, self.decimals), decimals=None)
@@ -125,9 +125,9 @@ class Block(AlignedArrays):
         return counts.astype(np.int64)
 
     def rows(self, local: np.ndarray) -> Block:
-        """A block of some of this block's rows (positions within the block), copied, in the order given.
+        """Copy some rows of the block (positions within it) to a new block, in the given order.
 
-        Its `start` and `stop` only count the rows, and its values are no whole numbers over something.
+        `start` and `stop` of the new block only count its rows, and its values stand for themselves.
         """
         means, norms = self.means[local], self.norms[local]
         if self.indptr is None:
@@ -145,7 +145,7 @@ class Block(AlignedArrays):
         return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices, weights=self.weights)
 
     def parts(self, n_rows: int) -> Iterator[Block]:
-        """The block in parts of so many consecutive rows, which share its memory."""
+        """Yield parts of `n_rows` consecutive rows that share the memory of the block."""
         if n_rows >= self.n_rows:
             yield self
             return
@@ -163,7 +163,7 @@ class Block(AlignedArrays):
             )
 
     def digest(self, row: int) -> bytes:
-        """Identifies the content of a row."""
+        """Return a digest that identifies the content of a row."""
         content = hashlib.blake2b(digest_size=16)
         span = slice(row, row + 1)
         if self.indptr is not None and self.indices is not None:
@@ -174,15 +174,15 @@ class Block(AlignedArrays):
         return content.digest()
 
     def matrix(self) -> sp.csr_array | np.ndarray:
-        """The raw rows (features x samples) as they lie here: a CSR matrix, or the array of a dense block."""
+        """Return the raw rows (features x samples) in their own form: a CSR matrix, or the array of a dense block."""
         if self.indptr is not None:
             return self.to_scipy()
         assert self.values is not None
         return self.values
 
     def to_scipy(self) -> sp.csr_array:
-        """The raw rows as a CSR matrix (features x samples)."""
-        import scipy.sparse as sp  # slow to import, and most passes do without
+        """Return the raw rows as a CSR matrix (features x samples)."""
+        import scipy.sparse as sp  # slow to import, and most passes do not need it
 
         if self.indptr is None:
             return sp.csr_array(self.values)
@@ -205,17 +205,17 @@ def _numbers(values: np.ndarray, decimals: int | None) -> np.ndarray:
 
 
 def _joined(array: np.ndarray, parts: list[slice]) -> np.ndarray:
-    """Parts of an array, one behind the other."""
+    """Concatenate parts of an array."""
     return np.concatenate([array[:0], *(array[part] for part in parts)])
 
 
 def narrow_pointers(pointers: np.ndarray) -> np.ndarray:
-    """Pointers as uint32, or as uint64 where they count too many nonzeros for that."""
+    """Return pointers as uint32, or as uint64 if they exceed it."""
     return pointers.astype(np.uint32 if pointers[-1] < NARROW_BELOW else np.uint64)
 
 
 def stack(blocks: list[Block]) -> Block:
-    """Blocks one below the other, as one block that starts at the first one's start.
+    """Stack blocks into one that starts at the start of the first.
 
     The widest value type of the parts holds all values exactly.
     """

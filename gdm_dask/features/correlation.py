@@ -17,21 +17,21 @@ from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.resources import n_cores
 
-#: Correlations this close to the limit count as reaching it: |rho| that equals 1 - tau in exact arithmetic may come
-#: out on either side of it.
+#: Correlations this close to the limit count as reaching it: rounding may put an |rho| that equals 1 - tau in exact
+#: arithmetic on either side.
 ROUNDING = 1e-9
 
 #: f_j . f_k - n mean_j mean_k loses as many digits as n |mean_j mean_k| / (norm_j norm_k) has. Beyond this limit
 #: a correlation is computed from centred values.
 CANCELLATION = 1e5
 
-#: From so many products on, correlations are shared out among threads; each of them has a vector over the samples.
+#: Threads share correlations that take at least this many products; each thread needs a vector over the samples.
 WORTH_A_THREAD = 10**7
 MOST_THREADS = 4
 
 
 def correlation_limit(tau: float) -> float:
-    """Two features correlate when ``|rho|`` reaches this; tau = 0 means no constraint, and nothing reaches it.
+    """Return the |rho| from which two features count as correlated; infinity for tau = 0, which means no constraint.
 
     >>> correlation_limit(0.25), correlation_limit(0)
     (0.749999999, inf)
@@ -40,9 +40,9 @@ def correlation_limit(tau: float) -> float:
 
 
 def correlations(rows: Block, others: Block) -> np.ndarray:
-    """Correlation of every row with every other row, (rows, others); 0 where one of them is constant.
+    """Return the correlation of every row with every other row, (rows, others); 0 if one of them is constant.
 
-    Both have moments with the same weights of the samples.
+    Both blocks must have moments for the same sample weights.
     """
     rows, others = rows.as_numbers(), others.as_numbers()
     n_values = rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
@@ -55,13 +55,13 @@ def correlations(rows: Block, others: Block) -> np.ndarray:
 
 
 def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarray:
-    """Correlation of every row with some of the other rows."""
+    """Return the correlation of every row with some of the other rows."""
     means, norms = others.means[start:stop], others.norms[start:stop]
     if others.indptr is None:
         assert others.values is not None
         products = np.empty((stop - start, rows.n_rows))
         lanes = np.empty(LANES)
-        for k in range(stop - start):  # float64, in which they are compared, one by one: a copy of all may not fit
+        for k in range(stop - start):  # float64 for the comparison, row by row: a copy of all rows may not fit
             one = slice(k, k + 1)
             other, mean = others.values[start + k : start + k + 1].astype(np.float64, copy=False), means[one]
             if rows.weights is not None:
@@ -81,7 +81,7 @@ def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarr
 
 
 def centred(block: Block, rows: np.ndarray, others: Block, o_rows: np.ndarray) -> np.ndarray:
-    """Correlations of pairs of sparse rows, given by their positions, from centred values: no digit cancels."""
+    """Return the correlations of pairs of sparse rows, given by position, from centred values: no digits cancel."""
     out = np.empty(len(rows))
     centred_correlations(
         block.indptr, block.indices, block.values, block.power, block.means, block.norms, others.indptr, others.indices,
@@ -91,7 +91,7 @@ def centred(block: Block, rows: np.ndarray, others: Block, o_rows: np.ndarray) -
 
 
 def as_rows(X: Any) -> Block:
-    """Columns of a samples x features matrix as a block of feature rows.
+    """Return the columns of a samples x features matrix as a block of feature rows.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _check_finite(values: np.ndarray) -> None:
 
 
 def feature_correlations(X: Any, Y: Any = None) -> np.ndarray:
-    """Pearson correlations between the columns of a matrix, or of two.
+    """Compute the Pearson correlations between the columns of one matrix, or of two.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def feature_correlations(X: Any, Y: Any = None) -> np.ndarray:
     Returns
     -------
     ndarray of shape (p, q)
-        0 where a column is constant.
+        0 if a column is constant.
 
     Examples
     --------
@@ -152,10 +152,10 @@ def feature_correlations(X: Any, Y: Any = None) -> np.ndarray:
 
 
 def redundancy_rate(X: Any) -> float:
-    """Redundancy rate of the columns of a matrix: the mean |correlation| over all pairs.
+    """Compute the redundancy rate of the columns of a matrix: the mean |correlation| over all pairs.
 
-    The paper's formula divides the sum over pairs by m (m - 1), where there are half as many pairs; so do we, to be
-    comparable with it.
+    The paper divides the sum over pairs by m (m - 1), although there are half as many pairs. The same formula is used
+    here, for comparable values.
 
     Parameters
     ----------
@@ -170,12 +170,12 @@ def redundancy_rate(X: Any) -> float:
 
 
 def block_redundancy_rate(rows: Block) -> float:
-    """`redundancy_rate` of feature rows."""
+    """Compute the `redundancy_rate` of feature rows."""
     return mean_redundancy(correlations(rows, rows))
 
 
 def mean_redundancy(rho: np.ndarray) -> float:
-    """`redundancy_rate` of features with these correlations, (m, m)."""
+    """Compute the `redundancy_rate` of features with these correlations, (m, m)."""
     m, size = len(rho), np.abs(rho)
     return float((size.sum() - np.trace(size)) / 2 / (m * (m - 1))) if m > 1 else 0.0
 
@@ -185,7 +185,7 @@ def centred_correlations(  # type: ignore[no-untyped-def]
     indptr, indices, values, power, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, weights,
     n_samples, rows, o_rows, out,
 ):  # fmt: skip
-    """Correlations of pairs of sparse rows from centred values, without cancellation: walks over both."""
+    """Correlate pairs of sparse rows from centred values, without cancellation, by walking over both."""
     one = np.uint64(1)
     over = 0.0 if power is None else 1.0 / power
     for pair in range(len(rows)):
@@ -225,7 +225,7 @@ def sparse_correlations(  # type: ignore[no-untyped-def]
     indptr, indices, values, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, weights, total_weight,
     workspace, out,
 ):  # fmt: skip
-    """Correlations of every row with every other row `o`: ``out[j, k]``, 0 where a norm is 0, NaN beyond CANCELLATION.
+    """Correlate every row with every other row `o`: ``out[j, k]``, 0 if a norm is 0, NaN beyond CANCELLATION.
 
     `workspace` has one float64 per sample, zero on entry and on return.
     """
@@ -241,7 +241,7 @@ def sparse_correlations(  # type: ignore[no-untyped-def]
             scale = norms[j] * o_norms[k]
             if scale == 0.0:
                 continue
-            shift = total_weight * (means[j] * o_means[k])  # in this order: the same bits for (k, j)
+            shift = total_weight * (means[j] * o_means[k])  # this order gives the same bits for (k, j)
             if abs(shift) > CANCELLATION * scale:
                 out[j, k] = np.nan
                 continue

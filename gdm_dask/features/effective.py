@@ -1,4 +1,4 @@
-"""Effective samples of features: on how many samples the values of a feature really live."""
+"""Effective samples of a feature: the number of samples that carry its variation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gdm_dask.system.jit import kernel
 
 
 def effective_samples(block: Block) -> np.ndarray:
-    """``1 / sum_i w_i z_i^4`` of each normalised feature; 0 for constant ones.
+    """Compute ``1 / sum_i w_i z_i^4`` of each normalised feature; 0 for constant ones.
 
-    It is n for a feature that divides the samples into halves, n/3 for normal numbers, and 1 for a feature that
-    differs in one sample alone.
+    The result is n for a feature that divides the samples into halves, n/3 for normally distributed values, and 1 for a
+    feature that differs in a single sample.
 
     Examples
     --------

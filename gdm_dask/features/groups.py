@@ -1,18 +1,18 @@
 """Groups: all features that correlate with a support, found block by block for all supports at once.
 
-The answer equals brute force. What is skipped is skipped by a bound: with z_k the normalised support and J the samples
-where feature j is nonzero, r of n, rho(j, k) = f_j . z_k / norm_j, because z_k sums to zero. Cauchy and Schwarz on J
-give
+The result equals brute force, because features are skipped only by a proven bound. Let z_k be the normalised support
+and J the r of n samples where feature j is nonzero. Then rho(j, k) = f_j . z_k / norm_j, because z_k sums to zero. The
+Cauchy-Schwarz inequality on J gives
 
     |rho(j, k)| <= ||f_j|| / norm_j * sqrt(sum of the r largest squares of z_k),
 
-where ||f_j|| / norm_j is at most (1 - r/n)^(-1/2);
-so a feature with few nonzeros cannot correlate with a support whose weight is spread over many samples. Most features
-of text and log data are rare: they are compared with the rarest supports alone, or with none and are left unread. Of
-frequent ones only a part is read: when the rest of it, by Cauchy and Schwarz again, can no longer make a correlation.
+where ||f_j|| / norm_j is at most (1 - r/n)^(-1/2). So a feature with few nonzeros cannot correlate with a support whose
+weight is spread over many samples. Most features of text and log data are rare: they are compared with the rarest
+supports only, or with none and are not read at all. A frequent feature is read only up to the point where, again by
+Cauchy-Schwarz, the rest of it can no longer reach the limit.
 
-Where samples have weights, all sums are weighted, and J has a weight in place of a number of samples: the bound is the
-most that samples of so much weight hold of the squares, parts of samples allowed.
+With sample weights, all sums are weighted, and J has a total weight instead of a number of samples. The bound is then
+the largest sum of squares on samples of that total weight, where fractions of a sample are allowed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from gdm_dask.system.jit import kernel
 
 #: Widens the bound against rounding.
 SLACK = 1.0 + 1e-9
-#: Parts of the samples after which a feature is given up that can no longer correlate.
+#: Fractions of the samples after which a feature that can no longer correlate is given up.
 CHECKS = (0.3, 0.4, 0.55, 0.75, 1.0)
-#: Rows of which fewer nonzeros than this are left are compared to the end without a further check.
+#: Rows with fewer remaining nonzeros than this are compared to the end without a further check.
 CHECKED_FROM = 64
-#: A dense block is screened with BLAS, whose rounding depends on shapes; pairs this near the limit are computed anew.
+#: A dense block is screened with BLAS, whose rounding depends on shapes; pairs this near the limit are recomputed.
 SCREEN = 1e-6
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Correlated pairs, in the order of features and, for one feature, of supports.
+    """Correlated pairs, ordered by feature and then by support.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Pairs:
     feature : ndarray of int64
     rho : ndarray of float64
     n_scanned, n_skipped : int
-        Features that were compared with supports, and features that a bound ruled out.
+        Features compared with supports, and features ruled out by a bound.
     """
 
     support: np.ndarray
@@ -61,22 +61,22 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Supports(AlignedArrays):
-    """Support rows with what the search needs of them, made once for all blocks.
+    """Support rows with precomputed data for the search, shared by all blocks.
 
     Attributes
     ----------
     rows : Block
-        The supports, those that few nonzeros reach first.
+        The supports, ordered by the number of nonzeros that a feature needs to reach them.
     order : ndarray of int64
-        Where each of them was among the supports as given.
+        Position of each of them among the given supports.
     limit : float
     least : ndarray of shape (supports,), float64
-        A feature whose nonzeros have no more weight than this (number, without weights) reaches neither this support
-        nor any behind it; increasing.
+        A feature whose nonzeros have at most this weight (number, without weights) reaches neither this support
+        nor any later one; increasing.
     checks : ndarray of uint32
-        Samples at which it is checked whether it is worth to go on; the last one is their number.
+        Samples at which the search checks whether to continue; the last one is the number of samples.
     rests : ndarray of shape (checks, supports)
-        Lengths of the raw rows from there on, weighted.
+        Weighted norms of the rest of the raw rows from each check.
     at_indptr, at_support, at_value : ndarray
         The same rows by sample, times the weight of the sample.
     """
@@ -93,7 +93,7 @@ class Supports(AlignedArrays):
 
 
 def prepare(rows: Block, limit: float) -> Supports:
-    """Order support rows by how many nonzeros it takes to reach them, and index them by sample."""
+    """Order support rows by the number of nonzeros needed to reach them, and index them by sample."""
     checks = np.array([round(part * rows.n_samples) for part in CHECKS], np.uint32)
     if rows.indptr is None:
         none, nothing = np.zeros(0, np.uint32), np.zeros(0)
@@ -123,13 +123,13 @@ def prepare(rows: Block, limit: float) -> Supports:
 
 @dataclass(frozen=True)
 class GroupPass:
-    """Finds all features that correlate with a support.
+    """Find all features that correlate with a support.
 
     Attributes
     ----------
     supports : Supports
     fold : Fold
-        The samples that correlations are taken over, as in the rows of the supports.
+        Samples over which correlations are computed, the same as in the rows of the supports.
     """
 
     supports: Supports
@@ -137,7 +137,7 @@ class GroupPass:
     name = "groups"
 
     def begin(self) -> list[Pairs]:
-        """No pairs yet."""
+        """Return no pairs."""
         return []
 
     def see(self, part: list[Pairs], block: Block) -> None:
@@ -145,18 +145,18 @@ class GroupPass:
         part.append(find_pairs(self.fold.of(block), self.supports))
 
     def merge(self, parts: Sequence[list[Pairs]]) -> list[Pairs]:
-        """All pairs, in order."""
+        """Return all pairs, in order."""
         return [merge_pairs([pairs for part in parts for pairs in part])]
 
     def finish(self, part: list[Pairs]) -> Pairs:
-        """The pairs of all features."""
+        """Return the pairs of all features."""
         return part[0]
 
 
 def least_weights(rows: Block, limit: float) -> np.ndarray:
-    """The weight that a feature's nonzeros must exceed to reach each support; none is enough for a constant one.
+    """Return the weight that a feature's nonzeros must exceed to reach each support; infinite for a constant one.
 
-    Without weights it is their number.
+    Without sample weights, it is a number of nonzeros.
     """
     raw = rows.to_scipy().astype(np.float64)
     total = rows.total_weight
@@ -165,7 +165,7 @@ def least_weights(rows: Block, limit: float) -> np.ndarray:
         span = slice(raw.indptr[k], raw.indptr[k + 1])
         at_zero = (rows.means[k] / rows.norms[k]) ** 2
         inside = ((raw.data[span] - rows.means[k]) / rows.norms[k]) ** 2
-        # the entries at zero are all alike: bound the largest by the inside ones, none of them below `at_zero`
+        # All entries at zero are equal: bound the largest by the nonzero entries, none of them below `at_zero`.
         squares = np.maximum(inside, at_zero)
         order = np.argsort(-squares, kind="stable")
         weights = np.ones(len(order)) if rows.weights is None else rows.weights[raw.indices[span]][order]
@@ -177,7 +177,7 @@ def least_weights(rows: Block, limit: float) -> np.ndarray:
 
 
 def nonzero_weights(block: Block) -> np.ndarray:
-    """Weight of the nonzeros of each sparse row, or their number, with room for rounding."""
+    """Return the weight, or the number, of the nonzeros of each sparse row, with a margin for rounding."""
     if block.weights is None:
         return block.counts()
     assert block.indptr is not None
@@ -188,7 +188,7 @@ def nonzero_weights(block: Block) -> np.ndarray:
 
 
 def find_pairs(block: Block, supports: Supports) -> Pairs:
-    """Features of a block that correlate with a support."""
+    """Return the features of a block that correlate with a support."""
     if block.indptr is None:
         return _find_dense(block, supports)
     rows = supports.rows
@@ -246,7 +246,7 @@ def _find_dense(block: Block, supports: Supports) -> Pairs:
 
 
 def merge_pairs(parts: list[Pairs]) -> Pairs:
-    """Pairs of several blocks, in the order of the features."""
+    """Concatenate the pairs of several blocks, in the order of the features."""
     support, feature, rho = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("support", "feature", "rho")
     )
@@ -270,16 +270,15 @@ def sparse_groups(  # type: ignore[no-untyped-def]
     s_means, s_norms, at_indptr, at_support, at_value, weights, total_weight, limit, farthest,
     sums, pair_support, pair_row, pair_rho, counters,
 ):  # fmt: skip
-    """Pairs (support, row) with ``|rho| >= limit``; returns how many, or -1 where the output is too short.
+    """Find pairs (support, row) with ``|rho| >= limit``; return their number, or -1 if the output is too short.
 
-    The supports come as means and norms (``s_``) and by sample (``at_``: which supports have a nonzero there, and
-    what). A row provably reaches no support from ``n_near_of[row]`` on, see `groups`; supports are in that order, so a
-    look at each sample ends there. At the samples `checks` a row is given up when what is left of it and of the
-    supports (``s_rests``, their lengths from there on) cannot make up for what was found. A support without a common
-    sample is left out when its correlation, which is then minus the product of both ``sqrt(n) |mean| / norm``, cannot
-    reach the limit; `farthest` is the largest ``|mean| / norm`` of a support. `sums` has room for a float64 per
-    support. ``counters`` gets (rows that were compared to the end, others). Where the products cancel beyond
-    CANCELLATION, rho is NaN, and the pair is among those returned.
+    The supports are given as means and norms (``s_``) and by sample (``at_``: the supports with a nonzero there, and
+    its value). A row provably reaches no support from ``n_near_of[row]`` on, see `groups`. Supports are in that order,
+    so the scan of each sample ends there. At the samples `checks`, a row is given up when the rest of it and of the
+    supports (``s_rests``, their norms from there on) cannot reach the limit. A support without a common sample is left
+    out when its correlation, minus the product of both ``sqrt(n) |mean| / norm``, cannot reach the limit; `farthest` is
+    the largest ``|mean| / norm`` of a support. `sums` has room for a float64 per support. ``counters`` receives (rows
+    compared to the end, other rows). If the products cancel beyond CANCELLATION, the pair is returned with rho NaN.
     """
     one = np.uint64(1)
     over = 0.0 if power is None else 1.0 / power
@@ -304,7 +303,7 @@ def sparse_groups(  # type: ignore[no-untyped-def]
                 left -= value * value if weights is None else weights[sample] * (value * value)
                 position += one
             if stop - position >= CHECKED_FROM:
-                rest = np.sqrt((left if left > 0.0 else 0.0) + 1e-9 * whole)  # the length of the row from here on
+                rest = np.sqrt((left if left > 0.0 else 0.0) + 1e-9 * whole)  # norm of the rest of the row
                 is_lost = True
                 for k in range(n_near):
                     scale = norm * s_norms[k]

@@ -10,23 +10,23 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.system.jit import allocating
 
-#: Pairs of states with a counter each; where there are more, as of continuous values, the pairs that occur are sorted.
+#: Pairs of states that get a counter each; beyond that, as for continuous values, the pairs that occur are sorted.
 MAX_COUNTERS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Coded:
-    """Columns whose values are numbered from 0, for measures that look at the same columns many times.
+    """Columns whose values are numbered from 0, for measures that use the same columns many times.
 
     Attributes
     ----------
     codes : ndarray of shape (m, n_samples)
     n_states : int
-        More than the largest code.
+        Greater than the largest code.
     entropies : ndarray of shape (m,)
-        In bits.
+        Entropy of each column in bits.
     single : bool
-        Whether it was made from a vector.
+        Whether the columns were made from a vector.
     """
 
     codes: np.ndarray
@@ -35,12 +35,12 @@ class Coded:
     single: bool = False
 
     def column(self, j: int) -> Coded:
-        """One of the columns, as a vector."""
+        """Return one of the columns, as a vector."""
         return Coded(self.codes[j : j + 1], self.n_states, self.entropies[j : j + 1], True)
 
 
 def encode(X: Any) -> Coded:
-    """Number the values of each column; the values may be of any type that sorts.
+    """Number the values of each column; the values may be of any sortable type.
 
     Parameters
     ----------
@@ -64,9 +64,10 @@ def encode(X: Any) -> Coded:
 
 
 def information_gain(X: Any, y: Any) -> Any:
-    """Information gain IG(X | y) = H(X) - H(X | y) in bits: how much knowing y tells about each column.
+    """Compute the information gain IG(X | y) = H(X) - H(X | y) in bits: the information about each column in y.
 
-    It is symmetrical, and also called mutual information. Values count as discrete: `discretise` continuous ones first.
+    It is symmetrical, and also called mutual information. Values are treated as discrete: `discretise` continuous ones
+    first.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def information_gain(X: Any, y: Any) -> Any:
 
 
 def symmetrical_uncertainty(X: Any, y: Any) -> Any:
-    """Symmetrical uncertainty SU(X, y) = 2 IG(X | y) / (H(X) + H(y)): 0 when independent, 1 when one gives the other.
+    """Compute SU(X, y) = 2 IG(X | y) / (H(X) + H(y)): 0 if independent, 1 if each determines the other.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def symmetrical_uncertainty(X: Any, y: Any) -> Any:
     Returns
     -------
     float or ndarray of shape (m,)
-        0 where both are constant.
+        0 if both are constant.
 
     Examples
     --------
@@ -114,7 +115,7 @@ def symmetrical_uncertainty(X: Any, y: Any) -> Any:
 
 
 def discretise(X: Any) -> np.ndarray:
-    """Three states for each column: below mean - deviation, in between, above mean + deviation.
+    """Map each column to three states: below mean - deviation, in between, above mean + deviation.
 
     This is how the authors of mRMR treat continuous features.
 
@@ -159,7 +160,7 @@ def _entropy(counts: np.ndarray) -> float:
 
 @allocating
 def _joint_entropies(codes, n_states, other, n_other):  # type: ignore[no-untyped-def]
-    """H(column, other) for every row of codes."""
+    """Compute H(column, other) for every row of codes."""
     m, n = codes.shape
     out = np.empty(m)
     counts = np.empty(n_states * n_other, np.int64)

@@ -1,10 +1,10 @@
-"""Mean and norm of feature rows: all that implicit normalisation needs.
+"""Mean and norm of feature rows, the only statistics needed for implicit normalisation.
 
 A feature f enters every formula as (f - mean 1) / norm with norm = ||f - mean 1||. Centring a sparse row would make it
 dense, so the values stay raw and these two numbers are stored beside them.
 
-A problem may have some of the samples only, or weights of them. A sample of weight w counts as w equal samples: means
-and norms are those of the samples repeated, and so are correlations.
+A problem may use only some samples, or weight them. A sample of weight w counts as w equal samples: means, norms and
+correlations are those of a set in which it is repeated.
 """
 
 # numba types the kernels:
@@ -19,27 +19,27 @@ from gdm_dask.features.block import AlignedArrays, Block, aligned, narrow_pointe
 from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
 
-#: A feature whose deviation is below this part of its mean is constant up to rounding; its norm is set to 0.
+#: A feature whose deviation is below this fraction of its mean is constant up to rounding; its norm is set to 0.
 CONSTANT = 4e-13
 
-#: Where the zeros of a sparse row have less than this part of all weight, their weights are added up one by one: the
-#: difference of all weight and the nonzeros' has too few digits left.
+#: If the zeros of a sparse row have less than this share of the total weight, their weights are summed one by one: the
+#: difference of the total weight and the weight of the nonzeros has too few digits left.
 LITTLE_WEIGHT = 1e-6
 
 
 def sparse_moments(
     indptr: np.ndarray, values: np.ndarray | None, n_samples: int, power: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means and norms of compressed rows.
+    """Compute the means and norms of compressed rows.
 
     Parameters
     ----------
     indptr : ndarray of shape (rows + 1,), uint32
     values : ndarray or None
-        The nonzeros; None where all are 1.
+        The nonzeros; None if all are 1.
     n_samples : int
     power : float, optional
-        Of ten, that the values are over where they are whole numbers.
+        Power of ten by which the values are to be divided if they are integers.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def sparse_moments(
 
 
 def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and norms of dense rows, (rows, samples)."""
+    """Compute the means and norms of dense rows, (rows, samples)."""
     rows = aligned(np.ascontiguousarray(rows))
     sums = np.empty((4, len(rows)))
     _sum_dense(rows, sums)
@@ -81,7 +81,7 @@ def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_samples(block: Block, samples: np.ndarray) -> Block:
-    """A block with some of its samples only, and with moments of their own.
+    """Return a block restricted to some samples, with the moments over these samples.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def with_samples(block: Block, samples: np.ndarray) -> Block:
 
 
 def with_weights(block: Block, weights: np.ndarray) -> Block:
-    """A block with the moments of weighted samples.
+    """Return a block with the moments of weighted samples.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def with_weights(block: Block, weights: np.ndarray) -> Block:
     means, norms = _finish(sums, total)
     for row in _extreme(sums):
         one, scale = block.rows(np.array([row])), _scale(sums[3, row])
-        assert one.values is not None  # ones are not extreme
+        assert one.values is not None  # a row of ones is never extreme
         scaled = with_weights(replace(one, values=one.values / scale), weights)
         means[row], norms[row] = float(scaled.means[0]) * scale, float(scaled.norms[0]) * scale
     return replace(block, means=means, norms=norms, weights=weights)
@@ -139,43 +139,43 @@ def with_weights(block: Block, weights: np.ndarray) -> Block:
 
 @dataclass(frozen=True)
 class Fold(AlignedArrays):
-    """The samples of a problem that does not have all of them, or does not weigh them alike.
+    """The samples of a problem that uses a subset of them, or weights them.
 
     Attributes
     ----------
     samples : ndarray of int64, increasing, or None
-        Their numbers; None for all.
+        Sample numbers; None for all samples.
     weights : ndarray of float64, or None
-        The weight of each of them; None where all are 1.
+        Weight of each of these samples; None if all are 1.
     """
 
     samples: np.ndarray | None = None
     weights: np.ndarray | None = None
 
     def of(self, block: Block) -> Block:
-        """A block as the problem sees it."""
+        """Return a block restricted to these samples and weights."""
         seen = block if self.samples is None else with_samples(block, self.samples)
         return seen if self.weights is None else with_weights(seen, self.weights)
 
 
-#: Every sample, with the weight 1.
+#: All samples, each with weight 1.
 ALL_SAMPLES = Fold()
 
 
 def _extreme(sums: np.ndarray) -> np.ndarray:
-    """Rows whose squares may overflow or vanish: the largest value is far from one."""
+    """Find rows whose squares may overflow or underflow: their largest value is far from one."""
     return np.flatnonzero((sums[3] != 0.0) & ~((sums[3] > 1e-130) & (sums[3] < 1e130)))
 
 
 def _scale(largest: float) -> float:
-    """A power of two: values over it have squares that neither overflow nor vanish."""
+    """Return a power of two; squares of values divided by it neither overflow nor underflow."""
     return float(np.ldexp(1.0, min(max(int(np.floor(np.log2(largest))), -1000), 1000)))
 
 
 def _finish(sums: np.ndarray, n_samples: float) -> tuple[np.ndarray, np.ndarray]:
-    """Second-pass correction: the mean was off by the mean of the deviations from it."""
+    """Apply the second-pass correction: the mean was off by the mean of the deviations from it."""
     mean, deviations, squares, _ = sums
-    with np.errstate(over="ignore", invalid="ignore"):  # extreme rows are computed anew
+    with np.errstate(over="ignore", invalid="ignore"):  # extreme rows are recomputed
         shift = deviations / n_samples
         norm = np.sqrt(np.maximum(squares - n_samples * shift * shift, 0.0))
         mean = mean + shift
@@ -185,7 +185,7 @@ def _finish(sums: np.ndarray, n_samples: float) -> tuple[np.ndarray, np.ndarray]
 
 @kernel
 def _sum_sparse(indptr, values, n_samples, power, out):
-    """Mean, sum of the deviations from it, sum of their squares, and largest size: a column of `out` for each row."""
+    """Compute the mean, the sums of deviations and of their squares, and the largest |value|: a column per row."""
     over = 0.0 if power is None else 1.0 / power
     for row in range(len(indptr) - 1):
         start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
@@ -206,7 +206,7 @@ def _sum_sparse(indptr, values, n_samples, power, out):
 
 @kernel
 def _sum_dense(rows, out):
-    """The same of dense rows."""
+    """Do the same for dense rows."""
     n_samples = rows.shape[1]
     for row in range(len(rows)):
         total = largest = 0.0
@@ -225,7 +225,7 @@ def _sum_dense(rows, out):
 
 @kernel
 def _sum_weighted_sparse(indptr, indices, values, power, weights, total_weight, out):
-    """The same of sparse rows with weights of the samples."""
+    """Do the same for sparse rows with sample weights."""
     one = np.uint64(1)
     over = 0.0 if power is None else 1.0 / power
     for row in range(len(indptr) - 1):
@@ -259,7 +259,7 @@ def _sum_weighted_sparse(indptr, indices, values, power, weights, total_weight, 
 
 @kernel
 def _sum_weighted_dense(rows, weights, total_weight, out):
-    """The same of dense rows with weights of the samples."""
+    """Do the same for dense rows with sample weights."""
     for row in range(len(rows)):
         total = largest = 0.0
         for position in range(len(weights)):
@@ -281,7 +281,8 @@ def _sum_weighted_dense(rows, weights, total_weight, out):
 def _take_samples(indptr, indices, values, place, out_indptr, out_indices, out_values):
     """Copy the nonzeros of samples that have a place, row by row.
 
-    Each is copied, and one without a place is overwritten by the next: a branch on chance would take longer.
+    Every nonzero is copied, and the next one overwrites it if it has no place: an unpredictable branch would take
+    longer.
     """
     n_kept = np.uint64(0)
     for row in range(len(indptr) - 1):

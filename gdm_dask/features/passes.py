@@ -1,4 +1,4 @@
-"""A pass looks at every block of the data once: a reduction that knows neither Dask nor Zarr."""
+"""A pass visits every block of the data once: a reduction that knows neither Dask nor Zarr."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Pass(Protocol[Part, Result]):
-    """What to do with the blocks; it travels to the workers, and parts of the answer travel back.
+    """A reduction over blocks. It is sent to the workers, and partial results are sent back.
 
     The result must not depend on how the blocks are shared out, nor on the order of the parts.
     """
 
     @property
     def name(self) -> str:
-        """Its time is counted under this name."""
+        """Name under which its time is counted."""
 
     def begin(self) -> Part:
-        """The answer before any block was seen."""
+        """Return the part before any block was seen."""
 
     def see(self, part: Part, block: Block) -> None:
-        """Take a block into a part of the answer. The block lasts until the next call."""
+        """Add a block to a part. The block is valid until the next call."""
 
     def merge(self, parts: Sequence[Part]) -> Part:
-        """One part from several."""
+        """Merge several parts into one."""
 
     def finish(self, part: Part) -> Result:
-        """The answer, on the driver."""
+        """Turn the merged part into the result, on the driver."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """Several passes in one read of the data; its result is the list of theirs.
+    """Several passes in one read of the data; the result is the list of their results.
 
     Attributes
     ----------
@@ -49,18 +49,18 @@ class Together:
     name: str
 
     def begin(self) -> list[Any]:
-        """The answer of each before any block was seen."""
+        """Return the initial part of each pass."""
         return [one.begin() for one in self.passes]
 
     def see(self, part: list[Any], block: Block) -> None:
-        """Show a block to each."""
+        """Show a block to each pass."""
         for one, its_part in zip(self.passes, part, strict=True):
             one.see(its_part, block)
 
     def merge(self, parts: Sequence[list[Any]]) -> list[Any]:
-        """One part for each."""
+        """Merge the parts of each pass."""
         return [one.merge(its_parts) for one, its_parts in zip(self.passes, zip(*parts, strict=True), strict=True)]
 
     def finish(self, part: list[Any]) -> list[Any]:
-        """The answer of each."""
+        """Return the result of each pass."""
         return [one.finish(its_part) for one, its_part in zip(self.passes, part, strict=True)]

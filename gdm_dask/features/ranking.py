@@ -1,7 +1,7 @@
-"""Ranking: the features with the largest |score|, ties by the smaller number; and the rows of the best of them.
+"""Ranking: the features with the largest |score|, ties broken by the smaller number, and the rows of the best of them.
 
-The cutting plane works on the rows of the best features next. A block that does not fit into memory is gone when its
-scores are known, and to read a row of it again is to decode whole chunks. So these rows come back with the ranking.
+The cutting plane next needs the rows of the best features. A block that does not fit into memory is gone once its
+scores are known, and reading a row again means decoding whole chunks. So the ranking returns these rows too.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.scores import interleaved, scores
 from gdm_dask.system.scratch import work_space
 
-#: Features of a working set, and values of their rows: a set of long rows has fewer features.
+#: Features in a working set, and values in their rows: a set of long rows has fewer features.
 WORKING_FEATURES = 2048
 WORKING_VALUES = 50_000_000
-#: Scores that are taken at a time, where there are several vectors.
+#: Scores computed at a time if there are several vectors.
 SCORES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Features from the largest |score| down.
+    """Features in order of decreasing |score|.
 
     Attributes
     ----------
     features : ndarray of shape (k,), int64
     scores : ndarray of shape (k,), float64
-        With several outputs, the norm over them.
+        With several outputs, the norm over the outputs.
     n_left : int
-        Features that were left out for being further down.
+        Number of lower-ranked features that were left out.
     lengths : ndarray of shape (k,), int64
-        Values in each row: nonzeros of a sparse one.
+        Number of values in each row: nonzeros in a sparse row.
     """
 
     features: np.ndarray
@@ -49,19 +49,19 @@ class Ranking:
 
     @classmethod
     def empty(cls) -> Ranking:
-        """Before any feature was ranked."""
+        """Return a ranking of no features."""
         return cls(np.zeros(0, np.int64), np.zeros(0), 0, np.zeros(0, np.int64))
 
     @property
     def floor(self) -> float:
-        """No feature that was left out has a larger |score|."""
+        """Upper bound on the |score| of every feature that was left out."""
         return float(abs(self.scores[-1])) if self.n_left else 0.0
 
 
 def top(
     features: np.ndarray, scores: np.ndarray, k: int, n_left: int = 0, lengths: np.ndarray | None = None
 ) -> Ranking:
-    """The `k` best of these features; those whose score is NaN do not count.
+    """Return the `k` best of these features; features with a NaN score are ignored.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def top(
     size = np.abs(scores)
     there = np.flatnonzero(size >= 0)
     if len(there) > k:
-        # the k-th largest; whatever ties with it goes on to the sort, which breaks ties by number
+        # The k-th largest; features that tie with it go on to the sort, which breaks ties by number.
         threshold = np.partition(size[there], len(there) - k)[len(there) - k]
         kept = there[size[there] >= threshold]
     else:
@@ -83,7 +83,7 @@ def top(
 
 
 def top_of_block(block: Block, scores: np.ndarray, k: int, floor: float = 0.0) -> Ranking:
-    """`top` of the features of a block, of those whose |score| is at least `floor`."""
+    """Return the `top` features of a block, among those with |score| at least `floor`."""
     size = np.abs(scores)
     positions = np.flatnonzero(size >= floor)
     n_below = int(np.count_nonzero(size >= 0)) - len(positions)
@@ -91,7 +91,7 @@ def top_of_block(block: Block, scores: np.ndarray, k: int, floor: float = 0.0) -
 
 
 def merge(rankings: Sequence[Ranking], k: int) -> Ranking:
-    """The `k` best of several rankings of different features.
+    """Return the `k` best of several rankings of different features.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def merge(rankings: Sequence[Ranking], k: int) -> Ranking:
 
 
 def _lengths(block: Block, local: np.ndarray) -> np.ndarray:
-    """Values in some rows of a block."""
+    """Return the number of values in some rows of a block."""
     if block.indptr is None:
         return np.full(len(local), block.n_samples)
     lengths: np.ndarray = block.indptr[local + 1].astype(np.int64) - block.indptr[local]
@@ -115,28 +115,28 @@ def _lengths(block: Block, local: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Question(AlignedArrays):
-    """A problem's question to a pass: the free features with the largest scores, and their rows.
+    """Query of a problem to a pass: the free features with the largest scores, and their rows.
 
     Attributes
     ----------
     duals : ndarray of shape (K, n_samples)
-        One vector for each output.
+        One vector per output.
     k : int
-        How many of the best features to find.
+        Number of best features to find.
     known : ndarray of int64, increasing
-        Features to leave out: supports, and features that are known to correlate with one.
+        Features to exclude: supports, and features known to correlate with one.
     supports : Supports, optional
-        Leave out all features that correlate with one of these.
+        Exclude all features that correlate with one of these.
     fold : int
-        The samples that the problem has, as a position among the pass's folds.
+        Samples of the problem, as a position among the folds of the pass.
     n_values : int
-        Rows are wanted up to so many values in all.
+        Upper limit on the total number of values in the returned rows.
     n_least : int
-        So many rows are wanted in any case.
+        Number of rows to return in any case.
     share : float
-        A part of the pass brings back the rows of this share of the features; the rest is read again.
+        Share of the features whose rows a part of the pass returns; the other rows are read again.
     least_effective : float
-        Leave out all features with fewer effective samples.
+        Exclude all features with fewer effective samples.
     """
 
     duals: np.ndarray
@@ -150,29 +150,29 @@ class Question(AlignedArrays):
     least_effective: float = 0.0
 
     def n_wanted(self, ranking: Ranking, share: float = 1.0) -> int:
-        """How many of the best rows of a ranking are wanted."""
+        """Return the number of best rows of a ranking to return."""
         fitting = int(np.searchsorted(np.cumsum(ranking.lengths), share * self.n_values, side="right"))
         return min(max(fitting, math.ceil(share * self.n_least)), math.ceil(share * self.k), len(ranking.features))
 
     def led(self, ranking: Ranking) -> np.ndarray:
-        """The features of a part's ranking whose rows it brings back."""
+        """Return the features of a part's ranking whose rows the part returns."""
         led: np.ndarray = ranking.features[: self.n_wanted(ranking, self.share)]
         return led
 
 
 @dataclass
 class Ranked:
-    """The best features for every question, and rows of the best of these.
+    """The best features for every question, and the rows of the best of these.
 
     Attributes
     ----------
     rankings : list of Ranking
     features : ndarray of int64, increasing
-        Features whose rows are here.
+        Features whose rows are present.
     pieces : list of Block
-        Their rows, among others that are no longer asked for.
+        Blocks with these rows, and with others that are no longer needed.
     places : ndarray of shape (features, 2), int64
-        The piece of each row, and its position there.
+        Piece of each row, and its position there.
     """
 
     rankings: list[Ranking]
@@ -181,18 +181,18 @@ class Ranked:
     places: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
     def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features that are here, in this order."""
+        """Return the raw rows of some present features, in this order."""
         number, place = self.places[np.searchsorted(self.features, features)].T
         firsts = np.cumsum([0, *(piece.n_rows for piece in self.pieces)])
         return stack(self.pieces).rows(firsts[number] + place)
 
     def has(self, features: np.ndarray) -> np.ndarray:
-        """Whether the row of each of these features is here."""
+        """Return whether the row of each of these features is present."""
         there: np.ndarray = np.isin(features, self.features)
         return there
 
     def keep(self, asked: np.ndarray) -> None:
-        """Let go of other features than these, and of their rows as soon as they outnumber the others."""
+        """Keep only these features; drop the other rows once they outnumber the rows that are kept."""
         kept = np.isin(self.features, asked)
         self.features, self.places = self.features[kept], self.places[kept]
         if sum(piece.n_rows for piece in self.pieces) > 2 * len(self.features):
@@ -200,7 +200,7 @@ class Ranked:
             self.places = np.stack([np.zeros(len(self.features), np.int64), np.arange(len(self.features))], axis=1)
 
     def add(self, features: np.ndarray, rows: Block) -> None:
-        """Take the rows of further features."""
+        """Add the rows of further features."""
         places = np.stack([np.full(len(features), len(self.pieces)), np.arange(len(features))], axis=1)
         order = np.argsort(np.concatenate([self.features, features]))
         self.features = np.concatenate([self.features, features])[order]
@@ -210,13 +210,13 @@ class Ranked:
 
 @dataclass(frozen=True)
 class ScorePass:
-    """Ranks all features by the size of their scores, for several problems at once.
+    """Rank all features by |score|, for several problems at once.
 
     Attributes
     ----------
     questions : list of Question
     folds : list of Fold
-        Samples of the problems, and their weights: moments, scores and correlations are those of these samples.
+        Samples and weights of the problems, used for moments, scores and correlations.
     """
 
     questions: Sequence[Question]
@@ -224,11 +224,11 @@ class ScorePass:
     name = "scores"
 
     def begin(self) -> Ranked:
-        """Nothing is ranked yet."""
+        """Return empty rankings."""
         return Ranked([Ranking.empty() for _ in self.questions])
 
     def see(self, part: Ranked, block: Block) -> None:
-        """Rank the features of a block among those so far: below the k-th best so far they need no look."""
+        """Rank the features of a block with the best so far; features below the k-th best are skipped."""
         for number, fold in enumerate(self.folds):
             asked = [place for place, question in enumerate(self.questions) if question.fold == number]
             if asked:
@@ -237,7 +237,7 @@ class ScorePass:
 
     @cached_property
     def _vectors(self) -> dict[int, tuple[np.ndarray, list[np.ndarray]]]:
-        """The duals of each fold's questions, one below the other, and interleaved."""
+        """The duals of each fold's questions, stacked, and interleaved."""
         found = {}
         for number in {question.fold for question in self.questions}:
             duals = [question.duals for question in self.questions if question.fold == number]
@@ -253,7 +253,7 @@ class ScorePass:
         vectors: np.ndarray,
         columns: Sequence[np.ndarray],
     ) -> None:
-        """Rank the features of a block for some questions, given by their places."""
+        """Rank the features of a block for some questions, given by their positions."""
         for rows in block.parts(block.n_rows if len(vectors) == 1 else max(1, SCORES_AT_ONCE // len(vectors))):
             shape = len(vectors), rows.n_rows
             room = work_space("scores", shape[0] * shape[1], np.float64).reshape(shape)
@@ -267,9 +267,10 @@ class ScorePass:
                 rankings[place] = merge([so_far, best], question.k)
 
     def _sizes(self, question: Question, block: Block, sizes: np.ndarray) -> np.ndarray:
-        """Scores of a block's free features, NaN for the others; with several outputs, their norm.
+        """Return the scores of a block's free features, NaN for the others; with several outputs, their norm.
 
-        A score of 0 counts: rounding decides whether it is, and it may be the best one at the duals of the next cut.
+        A score of 0 counts: rounding decides whether it is exactly 0, and it may be the best one at the duals of the
+        next cut.
         """
         row: np.ndarray = sizes[0] if len(sizes) == 1 else np.sqrt(np.add.reduce(sizes * sizes))
         first, last = np.searchsorted(question.known, [block.start, block.stop])
@@ -293,7 +294,7 @@ class ScorePass:
         return np.unique(np.concatenate(led)) if led else np.zeros(0, np.int64)
 
     def merge(self, parts: Sequence[Ranked]) -> Ranked:
-        """The best of all parts, and the rows of each."""
+        """Merge the best features of all parts, and their rows."""
         ranked = Ranked(
             [merge([part.rankings[n] for part in parts], question.k) for n, question in enumerate(self.questions)]
         )
@@ -305,5 +306,5 @@ class ScorePass:
         return ranked
 
     def finish(self, part: Ranked) -> Ranked:
-        """As it is."""
+        """Return the merged part unchanged."""
         return part

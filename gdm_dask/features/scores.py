@@ -1,9 +1,9 @@
-"""Scores c = Z (alpha * y): how much each feature would change the margin, for all features of a block.
+"""Scores c = Z (alpha * y): the change of the margin offered by each feature, for all features of a block.
 
-Sums over samples have bits that depend on the numbers alone, not on where they lie nor on the threads of BLAS. NumPy
-adds up a contiguous and aligned vector pairwise, in one order. An unaligned vector, as messages between processes leave
-it, passes through a buffer of 8,192 elements and is added up in other pieces. BLAS shares long products out among its
-threads, one piece each.
+The bits of a sum over samples depend on the numbers alone, not on their place in memory or on the threads of BLAS.
+NumPy adds up a contiguous and aligned vector pairwise, in one order. An unaligned vector, such as one received from
+another process, passes through a buffer of 8,192 elements and is summed in other pieces. BLAS divides long products
+among its threads.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from gdm_dask.features.block import Block, aligned
 from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
 
-#: Lanes of a dense sum: independent partial sums, so many that the compiler turns them into vector instructions.
+#: Lanes of a dense sum: independent partial sums, enough for the compiler to use vector instructions.
 LANES = 64
 
-#: From so many vectors on, sparse rows are multiplied with all of them at once, up to so many: each gather from the
-#: interleaved vectors serves all of them, and the sums of a row stay in the first cache.
+#: Sparse rows are multiplied with this many vectors at once, at least and at most: each gather from the interleaved
+#: vectors serves all of them, and the sums of a row stay in the first-level cache.
 INTERLEAVED_FROM, MOST_INTERLEAVED = 3, 20
 
-#: Products that are added up at a time: few enough to stay in the second cache.
+#: Products summed at a time: few enough to stay in the second-level cache.
 PART = 1 << 15
 
 
 def interleaved(vectors: np.ndarray) -> list[np.ndarray]:
-    """Vectors (p, n) side by side, as arrays of shape (n, some); none where there are too few to gain by it."""
+    """Interleave vectors (p, n) as arrays of shape (n, some); return none if there are too few to gain by it."""
     if len(vectors) < INTERLEAVED_FROM:
         return []
     firsts = range(0, len(vectors), MOST_INTERLEAVED)
@@ -38,7 +38,7 @@ def interleaved(vectors: np.ndarray) -> list[np.ndarray]:
 def scores(
     block: Block, vectors: np.ndarray, out: np.ndarray | None = None, columns: Sequence[np.ndarray] | None = None
 ) -> np.ndarray:
-    """Scores of a block's implicitly normalised features.
+    """Compute the scores of a block's implicitly normalised features.
 
     Parameters
     ----------
@@ -46,15 +46,15 @@ def scores(
     vectors : ndarray of shape (p, n_samples), float64
         One vector ``a = alpha * y`` for each problem that shares the pass.
     out : ndarray of shape (p, rows), optional
-        Where to put them.
+        Output array.
     columns : list of ndarray, optional
-        ``interleaved(vectors)``, where it was made already.
+        ``interleaved(vectors)``, if already computed.
 
     Returns
     -------
     ndarray of shape (p, rows)
-        ``(f_j . a - mean_j sum(a)) / norm_j``; 0 for constant features. Those of a vector have the same bits whichever
-        other vectors there are.
+        ``(f_j . a - mean_j sum(a)) / norm_j``; 0 for constant features. The scores of a vector have the same bits
+        whichever other vectors there are.
 
     Examples
     --------
@@ -102,10 +102,10 @@ def squared_norm(vector: np.ndarray) -> float:
 
 @kernel
 def sparse_scores(indptr, indices, values, power, means, norms, vectors, sums, out):  # type: ignore[no-untyped-def]
-    """Scores of sparse rows: ``out[v, j] = (f_j . a_v - mean_j sum(a_v)) / norm_j``, 0 where the norm is 0.
+    """Score sparse rows: ``out[v, j] = (f_j . a_v - mean_j sum(a_v)) / norm_j``, 0 if the norm is 0.
 
-    Every other nonzero of a row has a sum of its own, so that an addition need not wait for the one before. The loop is
-    written out here: in a function of its own it takes twice the time.
+    Even and odd nonzeros of a row have separate sums, so that an addition need not wait for the one before. The loop is
+    inlined by hand: as a separate function it takes twice the time.
     """
     one, two = np.uint64(1), np.uint64(2)
     over = 0.0 if power is None else 1.0 / power
@@ -137,9 +137,9 @@ def sparse_scores(indptr, indices, values, power, means, norms, vectors, sums, o
 def interleaved_scores(  # type: ignore[no-untyped-def]
     indptr, indices, values, power, means, norms, columns, sums, row_sums, out
 ):
-    """`sparse_scores` of vectors that are the columns of an array, summed in the same order.
+    """Compute `sparse_scores` for vectors that are the columns of an array, summed in the same order.
 
-    `row_sums` has room for the sums of a row with each vector: over every other nonzero, and over the rest.
+    `row_sums` has room for two sums of a row per vector: over even and over odd nonzeros.
     """
     one, two = np.uint64(1), np.uint64(2)
     over = 0.0 if power is None else 1.0 / power
@@ -169,7 +169,7 @@ def interleaved_scores(  # type: ignore[no-untyped-def]
 
 @kernel
 def dense_products(values, means, norms, others, o_means, o_norms, lanes, out):  # type: ignore[no-untyped-def]
-    """Products of centred dense rows with other ones over both norms: ``out[k, j]``, 0 where a norm is 0.
+    """Multiply centred dense rows with other rows, divided by both norms: ``out[k, j]``, 0 if a norm is 0.
 
     The order of summation is fixed: `lanes` has room for `LANES` partial sums.
     """

@@ -1,4 +1,4 @@
-"""Value types of a store: the narrowest one that holds every value exactly."""
+"""Value types of a store: the narrowest type that holds every value exactly."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.system.jit import kernel
 
-#: From narrow to wide; each holds all values of those before it. "one" needs no stored values at all.
+#: From narrow to wide; each type holds all values of the types before it. "one" needs no stored values at all.
 VALUE_TYPES = ("one", "uint8", "float32", "float64")
 
-#: Whole numbers up to this size are exact in float64.
+#: Integers up to this size are exact in float64.
 _EXACT = 2**53
 
 
 def dtype_of(value_type: str) -> np.dtype:
-    """NumPy type that holds values of a value type in memory."""
+    """Return the NumPy type that holds values of a value type in memory."""
     return np.dtype("uint8" if value_type == "one" else value_type)
 
 
 def widest(value_types: list[str]) -> str:
-    """The value type that holds the values of all of these.
+    """Return the value type that holds the values of all of these types.
 
     >>> widest(["one", "float32", "uint8"])
     'float32'
@@ -29,7 +29,7 @@ def widest(value_types: list[str]) -> str:
 
 
 def narrowest(values: np.ndarray) -> str:
-    """Value type for these values, without loss.
+    """Return the narrowest value type that holds these values exactly.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def narrowest(values: np.ndarray) -> str:
 
 
 def narrowed(values: np.ndarray, limit: str | None) -> tuple[str, np.ndarray]:
-    """Value type for these values and the values in it, exact or, where `limit` names a narrower type, rounded to it.
+    """Return the value type of these values and the values in it; they are rounded only if `limit` is narrower.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def narrowed(values: np.ndarray, limit: str | None) -> tuple[str, np.ndarray]:
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """Numbers as float32 or float64; refuses what that would change.
+    """Convert numbers to float32 or float64; refuse numbers that would change.
 
     >>> as_floats(np.array([1, 2]))
     array([1., 2.])

@@ -1,4 +1,4 @@
-"""Values as whole numbers over a power of ten, where that is what they are: half the bytes of float64 to move about."""
+"""Values stored as int32 over a power of ten, if they allow it: half the bytes of float64."""
 
 # numba types the kernels:
 # mypy: allow-untyped-defs
@@ -10,7 +10,7 @@ from numba import types
 
 from gdm_dask.system.jit import inlined, intrinsic, kernel
 
-#: Most decimals that are tried; 10 to this power, and all whole numbers of 32 bits, are exact in float64.
+#: Largest number of decimals tried; 10 to this power, and all 32-bit integers, are exact in float64.
 MOST_DECIMALS = 9
 
 _LARGEST = 2.0**31 - 1
@@ -21,7 +21,7 @@ _NOWHERE = np.empty(0, np.int32)
 
 @intrinsic
 def _multiply_add(typing_context, a, b, c):
-    """``a * b + c``, rounded once."""
+    """Compute ``a * b + c``, rounded once."""
 
     def generate(context, builder, signature, arguments):
         return builder.fma(*arguments)
@@ -31,11 +31,11 @@ def _multiply_add(typing_context, a, b, c):
 
 @inlined
 def number(raw, power, inverse):
-    """What a stored value stands for, in kernels: itself or, where there is a `power` of ten, itself over that.
+    """Return the number a stored value stands for, in kernels: the value itself, divided by `power` if there is one.
 
-    The quotient of a whole number of 32 bits and a power up to ``10.0**MOST_DECIMALS``, with its `inverse`, is made of
-    products: that takes less time than to read it as float64. The step of correction makes it right to the last bit,
-    which was tried for all of these numbers.
+    The quotient of a 32-bit integer and a power up to ``10.0**MOST_DECIMALS`` is computed from products with the
+    `inverse`, which takes less time than reading float64 values. A correction step makes it right to the last bit; this
+    was verified for all of these numbers.
     """
     if power is None:
         return np.float64(raw)
@@ -45,9 +45,9 @@ def number(raw, power, inverse):
 
 
 def fewest_decimals(values: np.ndarray) -> int | None:
-    """Fewest decimals with which every value is, bit for bit, ``whole / 10.0**decimals`` with int32 numbers.
+    """Return the fewest decimals with which every value is, bit for bit, ``whole / 10.0**decimals`` with int32 numbers.
 
-    Text with a few decimals is such: the parser makes its values by the same division.
+    Text with a few decimals gives such values: the parser computes them by the same division.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def fewest_decimals(values: np.ndarray) -> int | None:
     Returns
     -------
     int or None
-        None where a value is not such a quotient, for which there is no -0.0.
+        None if a value is not such a quotient; -0.0 is not.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def fewest_decimals(values: np.ndarray) -> int | None:
 
 
 def try_whole(values: np.ndarray, out: np.ndarray) -> int | None:
-    """`fewest_decimals` of values, and the whole numbers in `out`, in one pass over most values.
+    """Return `fewest_decimals` of values and write the integers to `out`, in one pass over most values.
 
     Examples
     --------
@@ -75,20 +75,20 @@ def try_whole(values: np.ndarray, out: np.ndarray) -> int | None:
     >>> try_whole(np.array([0.25, -1.5, 3.0]), out), out
     (2, array([  25, -150,  300], dtype=int32))
     """
-    decimals = fewest_decimals(values[:_AT_ONCE])  # of all, at least so many
+    decimals = fewest_decimals(values[:_AT_ONCE])  # a lower bound for all values
     while decimals is not None and not to_whole(values, decimals, out):
         decimals = decimals + 1 if decimals < MOST_DECIMALS else None
     return decimals
 
 
 def to_whole(values: np.ndarray, decimals: int, out: np.ndarray) -> bool:
-    """Write the whole numbers of values with so many decimals; returns whether that is what they have."""
+    """Write the integers of values with `decimals` decimals; return whether all values have such integers."""
     flat = values.reshape(-1)
     return bool(_to_whole(flat, flat.view(np.int64), 10.0**decimals, out))
 
 
 def shorten(whole: np.ndarray, decimals: int) -> int:
-    """The fewest decimals of values that are ``whole / 10.0**decimals``; `whole` becomes the numbers for them.
+    """Return the fewest decimals of the values ``whole / 10.0**decimals``; replace `whole` by the integers for them.
 
     Examples
     --------
@@ -103,20 +103,20 @@ def shorten(whole: np.ndarray, decimals: int) -> int:
 
 
 def from_whole(whole: np.ndarray, decimals: int, out: np.ndarray) -> None:
-    """Undo `to_whole`; `out` is contiguous."""
+    """Undo `to_whole`; `out` must be contiguous."""
     _from_whole(whole, 10.0**decimals, out.reshape(-1))
 
 
 @kernel
 def _to_whole(values, bits, scale, out):
-    """Write whole numbers, where there is an `out`, and return whether they over `scale` are the values.
+    """Write the integers to `out`, if given; return whether the integers over `scale` equal the values.
 
-    Returns soon where they are not.
+    Stop early if they do not.
     """
     is_wanted = len(out) > 0
     for start in range(0, len(values), _AT_ONCE):
         exact = True
-        for position in range(start, min(start + _AT_ONCE, len(values))):  # without a branch: several at once
+        for position in range(start, min(start + _AT_ONCE, len(values))):  # no branch: vectorised by the compiler
             value = values[position]
             whole = min(max(np.rint(value * scale), -_LARGEST), _LARGEST)
             exact &= (whole / scale == value) & (bits[position] != _MINUS_ZERO)
