@@ -1,4 +1,4 @@
-"""Ingest: from sample-major sources to the feature store."""
+"""Ingest: convert sample-major sources to the feature store."""
 
 from gdm_dask.ingestion.driver import IngestReport, as_blocks, ingest, run_ingest
 

@@ -1,4 +1,4 @@
-"""Dask collections that users hand in: recognised, and turned into arrays of known shape."""
+"""Dask collections passed by users: recognise them, and convert them to arrays of known shape."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gdm_dask.errors import BadInput
 
 
 def is_dask(X: Any) -> bool:
-    """Whether `X` is a Dask collection."""
+    """Return whether `X` is a Dask collection."""
     return hasattr(X, "dask") and hasattr(X, "compute")
 
 
 def as_dask_array(X: Any) -> Any:
-    """A Dask array or DataFrame as an array whose shape is known."""
+    """Return a Dask array or DataFrame as an array of known shape."""
     array = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
     return array.copy().compute_chunk_sizes() if any(np.isnan(size) for size in array.shape) else array
 
 
 def as_dask_matrix(X: Any) -> Any:
-    """`as_dask_array` of samples x features."""
+    """Return a samples x features collection as an array of known shape."""
     X = as_dask_array(X)
     if X.ndim != 2:
         raise BadInput(f"a matrix of samples x features is needed, not a Dask array of shape {X.shape}")

@@ -1,11 +1,11 @@
-"""Ingest: any source of samples becomes a feature store, out of core, safely.
+"""Ingest: convert any source of samples to a feature store, out of core and safely.
 
-Three steps, each of which can be killed and run again:
+There are three steps. Each of them can be killed and run again:
 
-1. *partition*: every job reads its part of the source and leaves runs, sorted by feature, on scratch disk;
-2. *merge*: the nonzeros of every feature are known now, blocks are cut, and each is merged from its slice of every
-   run, compressed, written, read back and compared;
-3. *publish*: targets and manifest are written and the store takes its name.
+1. *partition*: every job reads its part of the source and writes runs, sorted by feature, to scratch disk;
+2. *merge*: the nonzeros of every feature are now known, so the features are cut into blocks; each block is merged from
+   its slice of every run, compressed, written, read back and compared;
+3. *publish*: the targets and the manifest are written, and the store is renamed to its final name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class IngestReport:
-    """The store that an ingest made, and how much of an earlier attempt it kept."""
+    """The store made by an ingest, and the work reused from an earlier attempt."""
 
     store: FeatureStore
     runs_written: int = 0
@@ -56,11 +56,11 @@ class IngestReport:
     blocks_kept: int = 0
     skipped_lines: int = 0
     unseen_nonzeros: int = 0
-    compiling: float = 0.0  #: Seconds that the kernels took to compile, in this process.
+    compiling: float = 0.0  #: Seconds spent compiling kernels in this process.
 
 
 def ingest(source: Any, path: str | os.PathLike[str], y: Any = None, **options: Any) -> FeatureStore:
-    """Turn samples into a feature store.
+    """Convert samples to a feature store.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def ingest(source: Any, path: str | os.PathLike[str], y: Any = None, **options: 
         ``.mtx``, a dense ``.npy`` or Zarr array; or a NumPy or scipy matrix, a Dask array, a DataFrame. Objects and
         matrix files are samples x features.
     path : path or URL
-        Where the store goes.
+        Destination of the store.
     y : array or path, optional
-        Labels or numbers to predict, where the source does not carry them. A store needs none.
+        Labels or numbers to predict, if the source does not contain them. A store does not need any.
     **options
         See `run_ingest`.
 
@@ -113,46 +113,46 @@ def run_ingest(
     storage_options: dict[str, Any] | None = None,
     run_bytes: int | str | None = None,
 ) -> IngestReport:
-    """Ingest a source, and return a report. See `ingest`.
+    """Ingest a source and return a report. See `ingest`.
 
     Parameters
     ----------
     source, path, y
         As in `ingest`.
     n_features : int, optional
-        Size of the feature space; nonzeros of features beyond it are ignored and counted.
+        Size of the feature space; nonzeros of later features are ignored and counted.
     like : store or path, optional
-        Take the feature space, feature names and target of this store: for test sets.
+        Take the feature space, feature names and target of this store; for test sets.
     task : {None, "classification", "regression"}
-        Whether the targets are classes or numbers. By default text, booleans, any two values, and whole numbers with
-        at most 100 distinct values, each on two samples on average, are classes.
+        Whether the targets are classes or numbers. By default they are classes if they are text, booleans, any two
+        values, or integers with at most 100 distinct values that occur twice on average.
     index_base : {1, 0}
-        Whether the features of svmlight text are counted from 1 or from 0.
+        Number of the first feature in svmlight text.
     on_error : {"raise", "skip"}
-        Whether a malformed line of text ends the ingest, or is skipped and counted.
+        Whether a malformed line of text stops the ingest, or is skipped and counted.
     dtype : {"auto", "float32", "float64"}
-        Type of stored values; "auto" is the narrowest that holds all of them exactly.
+        Type of stored values; "auto" is the narrowest type that holds all of them exactly.
     codec : {"lz4", "zstd", "none"}
         Compression of chunks.
     feature_names : list of str, optional
-        One for each feature.
+        One name per feature.
     block_bytes : int or str
         Decoded size of a block, such as ``"64MB"``.
     memory_limit : int or str, optional
         Peak memory of all processes; by default a quarter of the machine's memory.
     scheduler : str or Client
-        See `gdm_dask.engine.Engine`. Workers on other machines need to see the source, the scratch and the store.
+        See `gdm_dask.engine.Engine`. Workers on other machines need access to the source, the scratch folder and the
+        store.
     n_workers : int, optional
-        Parallel tasks; by default one per core, with threads two more, since some wait for the disk.
+        Parallel tasks; by default one per core, plus two with threads, because some wait for the disk.
     scratch : path, optional
-        Folder for scratch files; by default beside the store, for a URL in the user's cache folder.
+        Folder for scratch files; by default beside the store, or in the user's cache folder if the store is a URL.
     overwrite : bool
-        Replace a store that is there.
+        Replace an existing store.
     storage_options : dict, optional
         Passed to fsspec for a store on a URL.
     run_bytes : int or str, optional
-        Bytes of source to sort at a time; by default as many as the memory limit allows, within reason. The store
-        does not depend on it.
+        Bytes of source to sort at a time; by default derived from the memory limit. The store does not depend on it.
     """
     compiled = compile_seconds()
     if isinstance(like, (str, os.PathLike)):
@@ -238,9 +238,9 @@ def _publish(
 
 @contextmanager
 def as_blocks(X: Any, engine: Engine, memory_limit: int | None) -> Iterator[FeatureStore | MemoryStore]:
-    """A matrix (samples x features) as blocks, for an engine.
+    """Present a matrix (samples x features) as blocks, for an engine.
 
-    A matrix in memory stays there when the engine runs in this process. For other engines, and for Dask collections, it
+    A matrix in memory stays there if the engine runs in this process. For other engines, and for Dask collections, it
     is ingested into a temporary store.
     """
     if engine.shares_memory and not is_dask(X):
@@ -251,7 +251,7 @@ def as_blocks(X: Any, engine: Engine, memory_limit: int | None) -> Iterator[Feat
 
 
 def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:
-    """Workers where their number is not given: two threads more than there are cores, if the memory suffices."""
+    """Return the default number of workers: two threads more than there are cores, if the memory suffices."""
     if scheduler != "threads":
         return None
     for more in (2, 1):
@@ -262,7 +262,7 @@ def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:
 
 
 def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | None) -> list[Any] | None:
-    """Identity of targets that are known before the work; refuses wrong ones."""
+    """Return the identity of targets that are known before the work; refuse wrong ones."""
     if facts.labels is None:
         return None
     known = None if like is None else like.target
@@ -273,7 +273,7 @@ def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | No
 def _feature_names(
     given: list[str] | None, facts: SourceFacts, like: FeatureStore | None, n_features: int | None
 ) -> list[str] | None:
-    """Names of the stored features: as given, else from the source, else from `like`."""
+    """Return the names of the stored features: as given, else from the source, else from `like`."""
     names = facts.feature_names if given is None else [str(name) for name in given]
     known = None if like is None else like.feature_names
     size = n_features or facts.n_features

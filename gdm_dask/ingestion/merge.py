@@ -1,7 +1,7 @@
-"""Second step of an ingest: cut the features into blocks; merge, compress, write and read back each of them.
+"""Second step of an ingest: cut the features into blocks; merge, compress, write and read back each block.
 
-The rows of all runs say how many nonzeros each feature has, so where blocks begin, and where each block lies in each
-run: its slices. A block is put together from these pieces of the runs, a group of runs at a time.
+The rows of all runs give the number of nonzeros of each feature. From these follow the bounds of the blocks, and the
+slices of each block in each run. A block is assembled from these slices, one group of runs at a time.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from gdm_dask.system.scratch import PAGE, whole_pages, work_space
 
 logger = logging.getLogger(__name__)
 
-#: Threads that read the rows of runs, each into memory of its own: most of the time they wait for the disk.
+#: Threads that read the rows of runs, each into memory of its own: they mostly wait for the disk.
 READERS = 4
-#: Pieces are read to where this thread had other arrays when it made runs: that memory is at hand.
+#: Slices are read into arrays that this thread used for making runs: that memory is already allocated.
 _SPACES = {"rows": "parsed features", "samples": "samples", "values": "parsed samples"}
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Where a block lies in every run.
+    """Position of a block in every run.
 
     Attributes
     ----------
     rows, nonzeros : ndarray of shape (n_runs, 2), int64
-        Where its rows and its nonzeros begin and end in those of the run.
+        Start and end of its rows and its nonzeros in the run.
     before : ndarray of shape (n_runs,), int64
-        The last feature of the run that comes before it: its first row counts from there.
+        Last feature of the run before the block: the first row is relative to it.
     """
 
     rows: np.ndarray
@@ -61,7 +61,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class BlockTask:
-    """A block to be made: its number, its features, and for a sparse one their counts and slices of the runs."""
+    """A block to make: its number, its features and, if sparse, their counts and slices of the runs."""
 
     number: int
     start: int
@@ -74,7 +74,7 @@ class BlockTask:
 
 @dataclass(frozen=True)
 class MergeCommon:
-    """Arguments that all block tasks share; they travel with each task, so they are small."""
+    """Arguments shared by all block tasks; they are sent with each task, so they are small."""
 
     runs: list[Run]
     first_samples: list[int]
@@ -91,7 +91,7 @@ def make_blocks(
     parts: Partition, staging: Staging, engine: Engine, options: IngestOptions, names: list[str] | None,
     memory_limit: int,
 ) -> tuple[list[layout.BlockEntry], int]:  # fmt: skip
-    """All blocks, in order, and how many of them an earlier attempt had made."""
+    """Make all blocks; return their entries in order, and the number of blocks reused from an earlier attempt."""
     tasks = _plan_blocks(parts, options.block_bytes, names, memory_limit)
     largest = max(task.nbytes + _largest_slice(task, parts) for task in tasks)
     at_once = plan.merge_workers(
@@ -119,7 +119,7 @@ def make_blocks(
 
 
 def _largest_slice(task: BlockTask, parts: Partition) -> int:
-    """Bytes of the largest piece that a run holds of a block."""
+    """Return the bytes of the largest slice of a block in any run."""
     if task.slices is None:
         return (task.stop - task.start) * max(run.n_samples for run in parts.runs) * dtype_of(parts.value_type).itemsize
     rows, nonzeros = (int(np.diff(bounds).max()) for bounds in (task.slices.rows, task.slices.nonzeros))
@@ -150,7 +150,7 @@ def _plan_blocks(
 
 
 def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry, bool, int]:
-    """Make one block, or keep it where an earlier attempt has; returns (manifest entry, whether kept, bytes)."""
+    """Make one block, or reuse it from an earlier attempt; return (manifest entry, whether reused, bytes)."""
     entry = finished_block(common.entries, task.number)
     if entry is not None:
         try:
@@ -174,37 +174,37 @@ def assemble_sparse(
     runs: list[Run], slices: Slices, first_samples: list[int], n_samples: int, start: int, counts: np.ndarray,
     value_type: str, most_bytes: int, decimals: int | None = None,
 ) -> Block:  # fmt: skip
-    """Features `start` to ``start + len(counts)`` of all runs as a block.
+    """Assemble features `start` to ``start + len(counts)`` of all runs as a block.
 
     Parameters
     ----------
     runs : list of Run
         In the order of their samples.
     slices : Slices
-        Where the block lies in them.
+        Position of the block in them.
     first_samples : list of int
         Number of each run's first sample.
     n_samples : int
-        Samples in all.
+        Total number of samples.
     start : int
         First feature of the block.
     counts : ndarray of uint32
         Nonzeros of each feature of the block.
     value_type : str
-        Of the store.
+        Value type of the store.
     most_bytes : int
-        Most bytes of the pieces held at a time, unless a single one takes more.
+        Most bytes of slices held at a time, unless a single slice takes more.
     decimals : int or None
-        Decimals of the values, if all runs have as many.
+        Decimals of the values, if all runs have the same number.
 
     Returns
     -------
     Block
-        Its indices and values are work space of this thread, good until its next call.
+        Its indices and values are work space of this thread, valid until the next call.
     """
     indptr = np.zeros(len(counts) + 1, np.uint32)
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
-    # Of the work space that the making of runs has left, what the pieces of runs are not read into.
+    # Use the work space left from making runs that the slices are not read into.
     indices = work_space("keys 0", indptr[-1], np.uint32)
     dtype = dtype_of(value_type) if decimals is None else np.dtype(np.int32)
     values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype)
@@ -217,7 +217,7 @@ def assemble_sparse(
             part.rows, part.samples, part_values, part.offsets, part.power, np.uint32(start), firsts[group], cursors,
             indices, values,
         )  # fmt: skip
-    if any(run.n_samples == 0 for run in runs) and not rows_increase(indptr, indices):  # loose entries, in any order
+    if any(run.n_samples == 0 for run in runs) and not rows_increase(indptr, indices):  # loose entries in any order
         twice = sort_rows(indptr, indices, values)
         if twice >= 0:
             raise BadInput(
@@ -230,7 +230,7 @@ def assemble_sparse(
 
 
 def assemble_dense(runs: list[Run], n_samples: int, start: int, stop: int, value_type: str) -> Block:
-    """Features `start` to `stop` of dense runs as a dense block."""
+    """Assemble features `start` to `stop` of dense runs as a dense block."""
     values = np.empty((stop - start, n_samples), dtype_of(value_type))
     position = 0
     for run in runs:
@@ -243,14 +243,14 @@ def assemble_dense(runs: list[Run], n_samples: int, start: int, stop: int, value
 
 
 def check_moments(means: np.ndarray, norms: np.ndarray, start: int) -> None:
-    """Refuse a feature whose values are so large that its mean or norm is beyond float64."""
+    """Refuse a feature whose values are so large that its mean or norm overflows float64."""
     wrong = np.flatnonzero(~(np.isfinite(means) & np.isfinite(norms)))
     if len(wrong):
         raise BadInput(f"feature {start + wrong[0]} has values so large that its norm is infinite: scale them first")
 
 
 def feature_counts(runs: list[Run], n_features: int) -> np.ndarray:
-    """Nonzeros of each feature over all sparse runs, uint32 (a feature has fewer than 2**32 samples)."""
+    """Count the nonzeros of each feature over all sparse runs, uint32 (a feature has fewer than 2**32 samples)."""
     counts = np.zeros(n_features, np.uint32)
     lock = threading.Lock()
 
@@ -265,7 +265,7 @@ def feature_counts(runs: list[Run], n_features: int) -> np.ndarray:
 
 
 def find_slices(runs: list[Run], bounds: list[int]) -> list[Slices]:
-    """Where the blocks with these bounds lie in the runs."""
+    """Find the position of the blocks with these bounds in the runs."""
 
     def find(run: Run) -> np.ndarray:
         found = np.empty((len(bounds), 3), np.int64)
@@ -281,22 +281,22 @@ def find_slices(runs: list[Run], bounds: list[int]) -> list[Slices]:
 
 
 def _read_rows(run: Run) -> np.ndarray:
-    """A run's rows, in work space of this thread."""
+    """Read the rows of a run into work space of this thread."""
     return run.read("rows", room=lambda nbytes: work_space("run rows", nbytes, np.uint8))
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of several runs that belong to a block, in work space of this thread: valid until its next read.
+    """Slices of several runs that belong to a block, in work space of this thread: valid until its next read.
 
     Attributes
     ----------
     rows, samples, values : ndarray, 1-D
-        The pieces of all runs, with gaps; values are None where all are 1.
+        The slices of all runs, with gaps; values are None if all are 1.
     offsets : ndarray of shape (n_runs, 5), uint64
-        Where those of each run begin: of its rows, and their end; of its samples, its values; and its feature before.
+        Start and end of the rows of each run, start of its samples and of its values, and the feature before its first.
     power : float or None
-        Of ten, that the values are to be divided by; None where they are taken as they are.
+        Power of ten by which the values are to be divided; None to use them unchanged.
     """
 
     rows: np.ndarray
@@ -307,7 +307,7 @@ class Pieces:
 
 
 def groups(runs: list[Run], slices: Slices, most_bytes: int) -> Iterator[list[int]]:
-    """Numbers of the runs that hold something of a block: in groups of the same types that fit into `most_bytes`."""
+    """Yield the numbers of the runs that contain part of a block, in groups of equal types that fit `most_bytes`."""
     group: list[int] = []
     size = 0
     lengths = np.hstack([np.diff(slices.rows), np.diff(slices.nonzeros)])
@@ -327,13 +327,13 @@ def _types(run: Run) -> tuple[Any, ...]:
 
 
 def _slice_bytes(run: Run, rows: int, nonzeros: int) -> int:
-    """Bytes of so many rows and nonzeros of a run in memory, with the pages in which the pieces begin and end."""
+    """Return the bytes in memory of some rows and nonzeros of a run, including partial pages at both ends."""
     lengths = {"rows": 2 * rows, "samples": nonzeros, "values": nonzeros}
     return sum(lengths[name] * run.array_type(name).itemsize + 2 * PAGE for name in lengths if name in run.arrays)
 
 
 def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: bool, as_whole: bool) -> Pieces:
-    """Read the pieces of a block from a group of runs; `as_whole` leaves decimals as whole numbers, undivided."""
+    """Read the slices of a block from a group of runs; with `as_whole`, values with decimals stay integers."""
     offsets = np.zeros((len(group), 5), np.uint64)
     rows, offsets[:, 0] = _read_piece(runs, group, "rows", slices.rows)
     offsets[:, 1] = offsets[:, 0] + 2 * np.diff(slices.rows[group])[:, 0].astype(np.uint64)
@@ -348,7 +348,7 @@ def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: 
 
 
 def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """A piece of an array of each run, one behind the other from a page on, and where each begins."""
+    """Read a slice of an array of each run, one after the other at page boundaries; return the start of each."""
     dtype = runs[group[0]].array_type(name)
     row_bytes = dtype.itemsize * (2 if name == "rows" else 1)
     sizes = [whole_pages(int(stop - start) * row_bytes) + PAGE for start, stop in bounds[group]]

@@ -18,14 +18,14 @@ from gdm_dask.ingestion.slab import Slab, dense_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import DENSE_FACTOR, CutSource, DenseSource, Source, SourceFacts, as_labels, check_dense
 
-#: A byte of a sparse matrix takes this many times less memory on its way than the densest text.
+#: A byte of a sparse matrix needs this many times less memory during an ingest than a byte of the densest text.
 _SPARSE_FACTOR = 2
 
 
 def from_object(data: Any, y: Any) -> Source:
-    """A source for an object in memory (or a Dask collection, read block by block)."""
+    """Return a source for an object in memory (or a Dask collection, read block by block)."""
     names = sample_ids = None
-    if hasattr(data, "dtypes") and hasattr(data, "columns"):  # a DataFrame, of pandas or of Dask
+    if hasattr(data, "dtypes") and hasattr(data, "columns"):  # a pandas or Dask DataFrame
         names = [str(column) for column in data.columns]
         if hasattr(data, "to_dask_array"):
             data = data.astype(_common_type(data)).to_dask_array(lengths=True)
@@ -44,7 +44,7 @@ def from_object(data: Any, y: Any) -> Source:
 
 
 def _common_type(frame: Any) -> np.dtype:
-    """The NumPy type that holds all columns of a DataFrame."""
+    """Return the NumPy type that holds all columns of a DataFrame."""
     found = []
     for column, kind in frame.dtypes.items():
         plain = getattr(kind, "subtype", kind)
@@ -62,7 +62,7 @@ def _frame_values(frame: Any) -> Any:
         return frame.sparse.to_coo().tocsr()
     for position, kind in enumerate(frame.dtypes):
         if kind.kind in "iu" and common.kind == "f":
-            as_floats(frame.iloc[:, position].dropna().to_numpy(kind.type))  # refuses what a float cannot hold
+            as_floats(frame.iloc[:, position].dropna().to_numpy(kind.type))  # refuses values that a float cannot hold
     if common.kind == "f":
         return frame.to_numpy(dtype=common, na_value=np.nan)
     return frame.to_numpy(dtype=common)
@@ -128,12 +128,12 @@ def _from_dask(data: Any, y: Any) -> Source:
 
 
 def _checksum(*arrays: np.ndarray) -> dict[str, Any]:
-    """Identity of arrays in memory, so that an ingest goes on only with the same content."""
+    """Return the identity of arrays in memory, so that an ingest resumes only with the same content."""
     return {"crc32c": [crc32c(np.ascontiguousarray(array).data) for array in arrays]}
 
 
 def _row_cuts(indptr: np.ndarray, target: int) -> list[tuple[int, int]]:
-    """Ranges of rows with about `target` nonzeros each.
+    """Cut rows into ranges with about `target` nonzeros each.
 
     >>> _row_cuts(np.array([0, 2, 4, 6]), 4)
     [(0, 2), (2, 3)]
@@ -145,7 +145,7 @@ def _row_cuts(indptr: np.ndarray, target: int) -> list[tuple[int, int]]:
 
 
 def matrix_slab(rows: Any, first_sample: int) -> Slab:
-    """A slab of rows of samples, dense or sparse."""
+    """Return a slab of dense or sparse rows of samples."""
     if not sp.issparse(rows):
         rows = np.asarray(rows)
         check_dense(rows, "the input")
@@ -175,7 +175,7 @@ class MatrixRows:
         return (self.stop - self.start) * int(self.matrix.shape[1] * self.matrix.itemsize)
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab."""
+        """Yield one slab."""
         yield lambda: matrix_slab(self.matrix[self.start : self.stop], self.start)
 
 
@@ -183,7 +183,7 @@ class MatrixRows:
 class DaskRows:
     """A block of rows of a Dask array, computed when it is loaded.
 
-    It holds the array's method and not the array, which Dask would find in the task and compute beforehand.
+    It holds a method of the array instead of the array, which Dask would find in the task and compute beforehand.
     """
 
     compute: Callable[[], Any]
@@ -191,5 +191,5 @@ class DaskRows:
     nbytes: int
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab."""
+        """Yield one slab."""
         yield lambda: matrix_slab(self.compute(), self.start)

@@ -1,4 +1,4 @@
-"""First step of an ingest: every job reads its part of the source and leaves runs, sorted by feature, on disk."""
+"""First step of an ingest: every job reads its part of the source and writes runs, sorted by feature, to disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Partition:
         Number of each run's first sample.
     target : Target or None
     packed_targets : ndarray or None
-        As the store keeps them; see `Target.pack`.
+        Targets in stored form; see `Target.pack`.
     """
 
     kind: str
@@ -50,22 +50,22 @@ class Partition:
 
     @property
     def nnz(self) -> int:
-        """Nonzeros."""
+        """Number of nonzeros."""
         return sum(run.nnz for run in self.runs)
 
     @property
     def skipped(self) -> int:
-        """Malformed lines that were left out."""
+        """Number of malformed lines that were skipped."""
         return sum(run.skipped for run in self.runs)
 
     @property
     def unseen(self) -> int:
-        """Nonzeros that were left out because their feature is beyond the known ones."""
+        """Number of nonzeros that were dropped because their feature is beyond the feature space."""
         return sum(run.unseen for run in self.runs)
 
 
 def announce_scratch(facts: SourceFacts, staging: Staging) -> None:
-    """Say how much scratch space is needed before any is used."""
+    """Log how much scratch space is needed before any is used."""
     free = shutil.disk_usage(staging.runs).free
     if facts.nbytes is None:
         logger.info("scratch files in %s (%s free), removed at the end", staging.runs, format_bytes(free))
@@ -82,7 +82,7 @@ def announce_scratch(facts: SourceFacts, staging: Staging) -> None:
 def make_runs(
     source: Source, staging: Staging, engine: Engine, run_bytes: int, options: IngestOptions
 ) -> tuple[list[Run], int]:
-    """All runs, in order, and how many of them an earlier attempt had made."""
+    """Make all runs; return them in order, and the number reused from an earlier attempt."""
     parts = list(enumerate(source.parts(run_bytes)))
     task = partial(partition_part, folder=staging.runs, options=options)
     with report("partition", source.facts.nbytes) as progress:
@@ -104,7 +104,7 @@ def make_runs(
 def partition_part(
     numbered: tuple[int, SourcePart], folder: Path, options: IngestOptions
 ) -> tuple[list[Run], int, int]:
-    """Read one part and leave its runs; those that are there already are kept. Returns (runs, kept, bytes read)."""
+    """Read one part and write its runs; existing runs are reused. Return (runs, reused, bytes read)."""
     number, part = numbered
     runs, kept = [], 0
     for sequence, load in enumerate(part.slabs()):
@@ -122,7 +122,7 @@ def partition_part(
 
 
 def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, target: Target | None) -> Partition:
-    """Sum up the runs, and check them as a whole; `target` is known where the set shares the target of another."""
+    """Compute the totals of the runs, and check them together; `target` is given if another store defines it."""
     where = facts.where
     n_samples = facts.n_samples if facts.n_samples is not None else sum(run.n_samples for run in runs)
     n_features = options.n_features or facts.n_features or max((run.n_features for run in runs), default=0)
@@ -135,7 +135,7 @@ def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, targe
         raise BadInput(f"{where}: there are no samples")
     if n_features == 0:
         raise BadInput(f"{where}: there are no features")
-    if n_samples > MAX_COUNT:  # of text, whose samples nobody counted before
+    if n_samples > MAX_COUNT:  # the samples of text were not counted before
         raise BadInput(f"{where}: a store can hold at most {MAX_COUNT} samples, got {n_samples}")
     first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])[:-1].tolist()
     target, packed = _targets(runs, first_samples, n_samples, facts, options.task, target)
@@ -148,14 +148,14 @@ def _targets(
     runs: list[Run], first_samples: list[int], n_samples: int, facts: SourceFacts, task: str | None,
     target: Target | None,
 ) -> tuple[Target | None, np.ndarray | None]:  # fmt: skip
-    """The target of the samples, and the targets as the store keeps them."""
+    """Return the target of the samples, and the targets in stored form."""
     where = facts.where
     if facts.labels is not None:
         target = infer_target(facts.labels, task, where) if target is None else target
         return target, target.pack(facts.labels, where)
     if not all("labels" in run.arrays for run in runs):
         return None, None
-    # run by run: all class labels at once, as they were written, would take eight times as much memory
+    # Run by run: all class labels at once, in their original form, would take eight times as much memory.
     if target is None:
         parts = zip(runs, first_samples, strict=True)
         distinct = np.unique(np.concatenate([_distinct(run, where, first) for run, first in parts]))
@@ -169,5 +169,5 @@ def _targets(
 
 
 def _distinct(run: Run, where: str, first_sample: int) -> np.ndarray:
-    """Distinct labels of a run."""
+    """Return the distinct labels of a run."""
     return np.unique(as_values(run.read("labels"), where, first_sample))

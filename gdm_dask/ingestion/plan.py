@@ -1,4 +1,4 @@
-"""Planning of an ingest: integers in, integers out."""
+"""Plan an ingest: integers in, integers out."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from gdm_dask.errors import BadInput, MemoryLimitTooLow
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.resources import format_bytes
 
-#: Memory of this process before any data: the interpreter with NumPy, numba and Dask, and their compiled kernels.
+#: Memory of this process before any data: the interpreter with NumPy, numba, Dask and the compiled kernels.
 BASE_BYTES = 300 << 20
 #: Memory of each further worker process.
 PROCESS_BYTES = 220 << 20
-#: Bytes that one byte of source takes while it is parsed and sorted, for the densest text (``1:1`` pairs).
+#: Bytes needed to parse and sort one byte of source, for the densest text (``1:1`` pairs).
 PARSE_FACTOR = 14
-#: Bytes that making a block takes beside the block and its largest slice: a few chunks, encoded and decoded.
+#: Bytes needed to make a block besides the block and its largest slice: a few chunks, encoded and decoded.
 CHUNKS_BYTES = 24 << 20
-#: What the pieces of runs may take that are appended to a block together, where the memory limit leaves so much: with
-#: all runs at once the caches hold the rows that grow.
+#: Bytes of the slices of runs that are appended to a block together, if the memory limit allows it: with all runs at
+#: once, the growing rows stay in the caches.
 PIECES_BYTES = 48 << 20
 
 MIN_RUN_BYTES = 256 << 10
-#: Runs are small enough that the allocator keeps their arrays, whose memory is then not fresh every time,
+#: Runs are small enough that the allocator reuses the memory of their arrays,
 RUN_BYTES = 32 << 20
-#: but a large source is not cut into more runs than this: each block is put together from a slice of every run.
+#: but a large source is not cut into more runs than this: each block is assembled from a slice of every run.
 MAX_RUNS = 512
 
-#: Bytes of a feature in a block beside its nonzeros: pointer, mean, norm.
+#: Bytes per feature in a block besides its nonzeros: pointer, mean, norm.
 ROW_BYTES = 4 + 8 + 8
-#: Blocks that a set should have at least, so long as they do not get smaller than this.
+#: Minimum number of blocks of a set, as long as they do not get smaller than this.
 LEAST_BLOCKS = 16
 LEAST_BLOCK_BYTES = 4 << 20
 
 
 def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: int, least: int = 0) -> int:
-    """Bytes of source that one task may hold, at least `least`, so that all tasks together stay below the limit.
+    """Return the bytes of source one task may hold, at least `least`, so that all tasks stay within the memory limit.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def run_bytes(memory_limit: int, n_workers: int, processes: bool, source_bytes: 
 
 
 def check_block_size(memory_limit: int, processes: bool, block_bytes: int) -> None:
-    """Refuse blocks that could not be made within the limit, before the work."""
+    """Refuse blocks that cannot be made within the limit, before the work starts."""
     needed = _base(1, processes) + block_bytes + CHUNKS_BYTES
     if needed > memory_limit:
         raise MemoryLimitTooLow(
@@ -68,14 +68,14 @@ def check_block_size(memory_limit: int, processes: bool, block_bytes: int) -> No
 
 
 def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
-    """How many blocks may be merged at a time, so that all of them together stay below the limit.
+    """Return how many blocks may be merged at a time within the memory limit.
 
     Parameters
     ----------
     n_features : int
-        Features of the store: their counts are held as well.
+        Features of the store: their counts are in memory too.
     block_bytes : int
-        Size of the largest block, which holds at least one whole feature, and of its largest slice in a run.
+        Size of the largest block, which holds at least one whole feature, plus its largest slice in a run.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
 
 
 def pieces_bytes(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
-    """What the pieces of runs may take that each of `n_workers` blocks is merged from at a time.
+    """Return the bytes of slices of runs that each of `n_workers` block tasks may hold at a time.
 
     Examples
     --------
@@ -106,12 +106,12 @@ def pieces_bytes(memory_limit: int, n_workers: int, processes: bool, n_features:
 
 
 def _merge_bytes(processes: bool, n_features: int, block_bytes: int) -> tuple[int, int]:
-    """Memory of a merge without any block, and of each block, with its largest slice."""
+    """Return the memory of a merge without any block, and of each block with its largest slice."""
     return BASE_BYTES + 4 * n_features, block_bytes + CHUNKS_BYTES + (PROCESS_BYTES if processes else 0)
 
 
 def check_feature_space(n_features: int, memory_limit: int) -> None:
-    """Refuse a feature space whose counts alone break the limit."""
+    """Refuse a feature space whose counts alone exceed the limit."""
     needed = BASE_BYTES + 4 * n_features
     if needed > memory_limit:
         raise BadInput(
@@ -139,7 +139,7 @@ def byte_ranges(size: int, target: int) -> list[tuple[int, int]]:
 
 
 def shared_out(in_all: int, block_bytes: int) -> int:
-    """Size of a block: as wanted, or less where a small set would have too few blocks to keep all workers busy.
+    """Return the size of a block: as requested, or less if a small set would have too few blocks for all workers.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def shared_out(in_all: int, block_bytes: int) -> int:
 
 
 def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list[int]:
-    """First feature of each block, and the end: as many whole rows as fit into `block_bytes`, at least one.
+    """Return the first feature of each block, and the end: as many whole rows as fit `block_bytes`, at least one.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list
     nonzero_bytes : int
         Bytes of a nonzero.
     block_bytes : int
-        Wanted size of a block.
+        Requested size of a block.
 
     Examples
     --------
@@ -168,14 +168,14 @@ def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list
     """
     in_all = ROW_BYTES * len(counts) + int(counts.sum(dtype=np.int64)) * nonzero_bytes
     block_bytes = shared_out(in_all, block_bytes)
-    starts = np.zeros(2 + 2 * in_all // block_bytes, np.int64)  # two neighbours together exceed a block's size
+    starts = np.zeros(2 + 2 * in_all // block_bytes, np.int64)  # two neighbouring blocks together exceed `block_bytes`
     n_blocks = _cut_blocks(counts, nonzero_bytes, block_bytes, starts)
     return [*starts[:n_blocks].tolist(), len(counts)]
 
 
 @kernel
 def _cut_blocks(counts, nonzero_bytes, block_bytes, starts):  # type: ignore[no-untyped-def]
-    """Write the first feature of each block; returns how many there are."""
+    """Write the first feature of each block; return the number of blocks."""
     n_blocks, size = 1, 0
     for feature in range(len(counts)):
         row = ROW_BYTES + np.int64(counts[feature]) * nonzero_bytes
@@ -188,7 +188,7 @@ def _cut_blocks(counts, nonzero_bytes, block_bytes, starts):  # type: ignore[no-
 
 
 def cut_dense_blocks(n_features: int, row_bytes: int, block_bytes: int) -> list[int]:
-    """First feature of each dense block, and the end.
+    """Return the first feature of each dense block, and the end.
 
     >>> cut_dense_blocks(5, row_bytes=10, block_bytes=25)
     [0, 2, 4, 5]

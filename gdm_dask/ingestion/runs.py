@@ -1,13 +1,13 @@
-"""Runs: slabs of the source, sorted by feature and put on scratch disk, from which blocks are merged.
+"""Runs: slabs of the source, sorted by feature and written to scratch disk, from which blocks are merged.
 
-A run is a folder of bare arrays that appears under its name only when it is whole::
+A run is a folder of raw arrays. It gets its name only when it is complete::
 
-    rows       (u, 2) uint16 or uint32: for each distinct feature its distance from the one before, and its number of
-               nonzeros                                             (sparse)
-    samples    (k,) uint16 or uint32, of these, feature by feature  (sparse)
-    values     (k,), or left out where all are 1; int32 where they are whole numbers over one power of ten, which is
-               half the bytes of float64; dense: (features, samples)
-    labels     (samples,)    where the source carries labels
+    rows       (u, 2) uint16 or uint32: for each distinct feature, its distance from the one before and its number of
+               nonzeros                                                       (sparse)
+    samples    (k,) uint16 or uint32: samples of the nonzeros, by feature     (sparse)
+    values     (k,), absent if all are 1; int32 if they are integers over one power of ten, half the bytes of float64;
+               dense: (features, samples)
+    labels     (samples,)    if the source carries labels
     run.json   counts; type, shape and checksum of the arrays
 """
 
@@ -33,11 +33,11 @@ from gdm_dask.system.jit import kernel
 from gdm_dask.system.scratch import page_aligned, work_space
 from gdm_dask.system.uncached import read_file, write_file
 
-#: Ending of runs that are being written.
+#: Suffix of runs that are being written.
 UNFINISHED = ".wip"
 
 _CHECKED_AT_ONCE = 1 << 20
-#: Rows of a block to which all runs are appended before the next ones: so few that the caches hold them.
+#: Rows of a block to which all runs are appended before the next rows: few enough to stay in the caches.
 ROWS_AT_ONCE = 256
 
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
@@ -45,7 +45,7 @@ _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
 
 @dataclass(frozen=True)
 class RunArray:
-    """Type, shape and CRC-32C of an array of a run."""
+    """Type, shape and CRC-32C of an array in a run."""
 
     dtype: str
     shape: list[int]
@@ -72,15 +72,15 @@ class Run:
     decimals: int | None = None
 
     def array_type(self, name: str) -> np.dtype:
-        """Type of one of its arrays."""
+        """Return the type of one of its arrays."""
         return np.dtype(self.arrays[name].dtype)
 
     def read(
         self, name: str, start: int = 0, stop: int | None = None, room: Callable[[int], np.ndarray] = page_aligned
     ) -> np.ndarray:
-        """Rows `start` to `stop` of one of its arrays, in memory that `room` gives (see `read_file`).
+        """Return rows `start` to `stop` of one of its arrays, in memory provided by `room` (see `read_file`).
 
-        The file is read and not mapped, so that the memory it takes is what was planned.
+        The file is read, not mapped, to keep the memory use as planned.
         """
         array = self.arrays[name]
         stop = array.shape[0] if stop is None else stop
@@ -89,7 +89,7 @@ class Run:
         return data.view(array.dtype).reshape(stop - start, *array.shape[1:])
 
     def is_whole(self) -> bool:
-        """Whether the arrays on disk are those that were written."""
+        """Return whether the arrays on disk are unchanged."""
         try:
             return all(_checksum(self.path / name) == array.crc for name, array in self.arrays.items())
         except OSError:
@@ -105,12 +105,12 @@ def _checksum(path: Path) -> int:
 
 
 def write_run(path: Path, slab: Slab, value_limit: str | None) -> Run:
-    """Sort a slab by feature and write it under `path`, whole or not at all.
+    """Sort a slab by feature and write it to `path` atomically.
 
     Parameters
     ----------
     value_limit : str or None
-        Round values to this type; None keeps them exactly, in the narrowest type that can.
+        Round values to this type; None keeps them exactly, in the narrowest possible type.
     """
     arrays, counts = _dense_arrays(slab, value_limit) if slab.dense is not None else _sparse_arrays(slab, value_limit)
     if slab.labels is not None:
@@ -131,12 +131,12 @@ def write_run(path: Path, slab: Slab, value_limit: str | None) -> Run:
     except OSError:
         if not path.exists():
             raise
-        shutil.rmtree(unfinished)  # another worker finished the same run first: the content is the same
+        shutil.rmtree(unfinished)  # another worker finished the same run first, with the same content
     return run
 
 
 def finished_run(path: Path) -> Run | None:
-    """A run of an earlier attempt, or None where there is none; a damaged one is removed."""
+    """Return a run of an earlier attempt, or None; a damaged run is removed."""
     try:
         document = json.loads((path / "run.json").read_text())
         document["arrays"] = {name: RunArray(**array) for name, array in document["arrays"].items()}
@@ -153,7 +153,7 @@ def finished_run(path: Path) -> Run | None:
 def _sparse_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     assert slab.values is not None
     kind, values = narrowed(slab.values, value_limit)
-    if value_limit == "float32" and not values.all():  # too small for it: rounded to zero
+    if value_limit == "float32" and not values.all():  # values too small for float32 were rounded to zero
         slab = replace(slab, values=values).only(values != 0)
         values = slab.values  # type: ignore[assignment]
     whole = work_space("whole numbers", len(values), np.int32)
@@ -180,19 +180,19 @@ def _dense_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nda
 
 
 def make_rows(features: np.ndarray, pointers: np.ndarray) -> np.ndarray:
-    """Distance of each feature from the one before (of the first from 0), and its number of nonzeros.
+    """Return the distance of each feature from the one before (the first: from 0), and its number of nonzeros.
 
     Parameters
     ----------
     features : ndarray of shape (u,), uint32
         Increasing.
     pointers : ndarray of shape (u + 1,), uint32
-        Where the nonzeros of each begin, and the end.
+        Start of the nonzeros of each feature, and the end.
 
     Returns
     -------
     ndarray of shape (u, 2), uint16 or uint32
-        Work space of this thread, good until its next call.
+        Work space of this thread, valid until the next call.
 
     Examples
     --------
@@ -218,7 +218,7 @@ def add_counts(rows, counts):  # type: ignore[no-untyped-def]
 
 @kernel
 def find_bounds(rows, bounds, out):  # type: ignore[no-untyped-def]
-    """For each of the features `bounds`, increasing: how many rows come before it, nonzeros, and the last feature."""
+    """Find for each of the increasing `bounds`: the rows and nonzeros before it, and the last feature before it."""
     k, nonzeros, feature = _0, _0, _0
     for number in range(len(bounds)):
         while k < np.uint64(len(rows)) and feature + np.uint64(rows[k, 0]) < np.uint64(bounds[number]):
@@ -232,11 +232,11 @@ def find_bounds(rows, bounds, out):  # type: ignore[no-untyped-def]
 def append_runs(  # type: ignore[no-untyped-def]
     rows, samples, values, places, power, first_feature, first_samples, cursors, out_samples, out_values
 ):  # fmt: skip
-    """Append pieces of several runs, in their order, to the rows of a block at their `cursors`, and move these on.
+    """Append slices of several runs, in their order, to the rows of a block at their `cursors`, and advance these.
 
-    The pieces of an array lie in one. Each row of `places` is where those of a run begin: of its rows (and their end),
-    its samples and its values, and the feature that the first row counts from; it is moved on. There are no `values`
-    where all are 1; else they are divided by `power`, or taken as they are where that is None.
+    The slices of all runs are in one array each. A row of `places` gives the start of the rows of a run (and their
+    end), of its samples and of its values, and the feature that the first row is relative to; it is advanced. `values`
+    is None if all are 1; otherwise they are divided by `power`, or used unchanged if that is None.
     """
     ones, left_out = len(values) == 0, len(out_values) == 0
     for stop in range(ROWS_AT_ONCE, len(cursors) + ROWS_AT_ONCE, ROWS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""A slab: some samples of the source in memory, sample-major, on their way into a run; and how to make one."""
+"""A slab: some samples of the source in memory, sample-major, before they are written as a run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ class Slab:
     Attributes
     ----------
     n_samples : int
-        Samples of the slab; 0 where `samples` are numbers in the whole set.
+        Samples in the slab; 0 if `samples` are numbers within the whole set.
     labels : ndarray or None
-        Their labels, where the source carries them.
+        Labels of the samples, if the source carries them.
     features, samples, values : ndarray
-        The nonzeros: feature (uint32), sample (uint32; within the slab, or in the whole set), value.
+        The nonzeros: feature (uint32), sample (uint32; within the slab, or within the whole set), value.
     dense : ndarray of shape (n_samples, n_features), or None
-        All values, in place of the nonzeros.
+        All values, instead of the nonzeros.
     skipped, unseen : int
-        Malformed lines left out, and nonzeros of features beyond the known ones left out.
+        Malformed lines that were skipped, and nonzeros that were dropped because their feature is beyond the known
+        ones.
     entries : int
-        Entries of the source that were read, zeros too, where the source says how many there should be.
+        Entries read from the source, including zeros, if the source declares their number.
     """
 
     n_samples: int
@@ -41,7 +42,7 @@ class Slab:
     entries: int = 0
 
     def within(self, n_features: int) -> Slab:
-        """The slab in a space of `n_features`: features beyond are dropped and counted, missing ones are zero.
+        """Return the slab in a space of `n_features`: later features are dropped and counted, missing ones are zero.
 
         Examples
         --------
@@ -59,7 +60,7 @@ class Slab:
         return self.only(self.features < n_features, unseen=True)
 
     def only(self, kept: np.ndarray, unseen: bool = False) -> Slab:
-        """The slab with only some of its nonzeros; the others can be counted as unseen."""
+        """Return the slab with only some of its nonzeros; the others can be counted as unseen."""
         if kept.all():
             return self
         parts = {name: getattr(self, name)[kept] for name in ("features", "samples", "values")}
@@ -68,18 +69,18 @@ class Slab:
 
 
 def dense_slab(rows: np.ndarray, first_sample: int) -> Slab:
-    """A slab of dense rows of samples."""
+    """Make a slab of dense rows of samples."""
     check_finite(rows, first_sample)
     return Slab(rows.shape[0], dense=rows)
 
 
 def row_slab(n_samples: int, features: np.ndarray, samples: np.ndarray, values: np.ndarray, first_sample: int) -> Slab:
-    """A slab of nonzeros of consecutive samples, numbered within the slab."""
+    """Make a slab of nonzeros of consecutive samples, numbered within the slab."""
     return _nonzero_slab(n_samples, features, samples, values, first_sample, 0)
 
 
 def loose_slab(features: np.ndarray, samples: np.ndarray, values: np.ndarray, entries: int = 0) -> Slab:
-    """A slab of nonzeros of any samples, numbered in the whole set."""
+    """Make a slab of nonzeros of any samples, numbered within the whole set."""
     return _nonzero_slab(0, features, samples, values, 0, entries)
 
 
@@ -95,7 +96,7 @@ def _nonzero_slab(
 def check_finite(
     values: np.ndarray, first_sample: int, samples: np.ndarray | None = None, features: np.ndarray | None = None
 ) -> None:
-    """Raise `BadInput` that names the sample and the feature of the first NaN or infinity."""
+    """Raise `BadInput` with the sample and the feature of the first NaN or infinity."""
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return
     place = np.argwhere(~np.isfinite(values))[0]

@@ -1,4 +1,4 @@
-"""Kernels that turn sample-major nonzeros into feature rows. Arrays in, arrays out; they release the GIL."""
+"""Kernels that convert sample-major nonzeros to feature rows. Arrays in, arrays out; they release the GIL."""
 
 # numba types the kernels:
 # mypy: allow-untyped-defs, no-check-untyped-defs
@@ -13,11 +13,11 @@ import numpy as np
 from gdm_dask.system.jit import allocating, inner, kernel
 from gdm_dask.system.scratch import work_space
 
-#: The first pass deals the nonzeros into at most 2**TOP_BITS buckets, so small that the caches hold each of them.
+#: The first pass distributes the nonzeros over at most 2**TOP_BITS buckets, small enough for the caches.
 TOP_BITS = 11
-#: Widest digit by which a bucket is sorted.
+#: Widest digit used to sort a bucket.
 DIGIT_BITS = 11
-#: Buckets up to this length are sorted by insertion: clearing the counters would take longer.
+#: Buckets up to this length use an insertion sort: clearing the counters would take longer.
 SHORT = np.uint64(64)
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
@@ -27,27 +27,26 @@ _NONE = np.zeros(0, np.uint32)
 def sort_by_feature(
     features: np.ndarray, samples: np.ndarray, values: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Sort nonzeros by feature; those of one feature keep their order.
+    """Sort nonzeros by feature; the nonzeros of a feature keep their order.
 
-    A radix sort: one pass deals the nonzeros into buckets by the highest digit of the feature, then each bucket is
-    sorted by the digits below while the caches hold it. The cost hardly depends on how many features there are. What is
-    moved is a key in as few bytes as it needs: the feature's digits below, the sample, and the value where it has 32
-    bits and there is room for it.
+    This is a radix sort: one pass distributes the nonzeros over buckets by the highest digit of the feature, then each
+    bucket is sorted by the lower digits while it is in the caches. The cost hardly depends on the number of features.
+    The pass moves compact keys: the lower digits of the feature, the sample, and the value if it has 32 bits and fits.
 
     Parameters
     ----------
     features, samples : ndarray of shape (k,), uint32
     values : ndarray of shape (k,), or None
-        None where all values are 1.
+        None if all values are 1.
 
     Returns
     -------
     features : ndarray of shape (u,), uint32
         The distinct features, increasing.
     pointers : ndarray of shape (u + 1,), uint32
-        Where the nonzeros of each begin, and the end.
+        Start of the nonzeros of each feature, and the end.
     samples, values : ndarray of shape (k,)
-        Sorted; the samples in the narrowest type. All four are work space of this thread, good until its next call.
+        Sorted; the samples in the narrowest type. All four are work space of this thread, valid until the next call.
 
     Examples
     --------
@@ -59,7 +58,7 @@ def sort_by_feature(
     key = _key(largest, int(samples.max(initial=0)), values)
     given = _NONE if values is None else values
     inside, beside = (given.view(np.uint32), _NONE) if key.value_bits else (_NONE, given)
-    twice = key.n_passes > 1  # then they are moved to and fro
+    twice = key.n_passes > 1  # then the keys are moved back and forth
     keys, other_keys = (work_space(f"keys {k}", length if k == 0 or twice else 0, key.dtype) for k in (0, 1))
     moved, other_moved = (
         work_space(f"values {k}", len(beside) if k == 0 or twice else 0, beside.dtype) for k in (0, 1)
@@ -81,7 +80,7 @@ def sort_by_feature(
 
 
 class _Key(NamedTuple):
-    """What nonzeros are sorted by: how many bits of it are which, and by how many digits those of the feature are."""
+    """Layout of the sort keys: the bits of each field, and the number of digits of the feature field."""
 
     low_bits: int
     sample_bits: int
@@ -90,12 +89,12 @@ class _Key(NamedTuple):
 
     @property
     def dtype(self) -> type:
-        """The narrowest."""
+        """Narrowest type that holds a key."""
         return np.uint32 if self.low_bits + self.sample_bits + self.value_bits <= 32 else np.uint64
 
 
 def _key(largest: int, last_sample: int, values: np.ndarray | None) -> _Key:
-    """The key for features and samples up to these."""
+    """Return the key layout for features and samples up to these."""
     low_bits, sample_bits = max(1, largest.bit_length() - TOP_BITS), last_sample.bit_length()
     n_passes = -(-low_bits // DIGIT_BITS)
     low_bits = -(-low_bits // n_passes) * n_passes
@@ -105,9 +104,9 @@ def _key(largest: int, last_sample: int, values: np.ndarray | None) -> _Key:
 
 @kernel
 def _deal(features, samples, inside, beside, low_bits, sample_bits, ends, out_keys, out_values):
-    """Make keys in buckets of equal ``feature >> low_bits``; sets `ends`.
+    """Distribute keys over buckets of equal ``feature >> low_bits``; set `ends`.
 
-    A key is the rest of the feature, the sample and, where there are values `inside`, 32 bits of value.
+    A key consists of the rest of the feature, the sample and, if there are values `inside`, 32 bits of value.
     """
     low = np.uint32(low_bits)
     rest = (_1 << low_bits) - _1
@@ -120,7 +119,7 @@ def _deal(features, samples, inside, beside, low_bits, sample_bits, ends, out_ke
     while position < length:
         bucket = features[position] >> low
         place = ends[bucket]
-        while position < length and features[position] >> low == bucket:  # as of one sample that many of them are
+        while position < length and features[position] >> low == bucket:  # often many consecutive features of a sample
             key = (np.uint64(features[position]) & rest) << sample_bits | np.uint64(samples[position])
             if is_inside:
                 key = key << _32 | np.uint64(inside[position])
@@ -137,10 +136,10 @@ def _sort_buckets(
     ends, keys, values, other_keys, other_values, n_passes, width, value_bits, sample_bits, counts, unique, pointers,
     out_samples, out_inside, out_values,
 ):  # fmt: skip
-    """Sort each bucket by feature and take its keys apart; returns how many distinct features there are.
+    """Sort each bucket by feature and split its keys; return the number of distinct features.
 
-    Of a key the lowest `value_bits` are those of its value, then come those of the sample. Where the features of a
-    bucket differ in one digit only, there are no `other_keys`, and each key goes straight to its place.
+    The lowest `value_bits` of a key hold the value, the next bits the sample. If the features of a bucket differ in one
+    digit only, there are no `other_keys`, and each key is moved directly to its place.
     """
     below = value_bits + sample_bits
     n_unique = begin = first = _0
@@ -171,7 +170,7 @@ def _count_sort(
     keys, values, begin, end, first, value_bits, sample_bits, counts, unique, pointers, n_unique, out_samples,
     out_inside, out_values,
 ):  # fmt: skip
-    """Sort a bucket whose features differ in one digit only: each goes straight to its place."""
+    """Sort a bucket whose features differ in one digit only, moving each key directly to its place."""
     below, sample = value_bits + sample_bits, (_1 << sample_bits) - _1
     for digit in range(len(counts)):
         counts[digit] = 0
@@ -202,7 +201,7 @@ def _count_sort(
 
 @inner
 def _radix_sort(keys, values, other_keys, other_values, begin, end, below, n_passes, width, counts):
-    """Sort a bucket digit by digit, from one array to the other and back."""
+    """Sort a bucket digit by digit, between two arrays."""
     for number in range(n_passes):
         low = below + np.uint64(number) * width
         if number % 2:
@@ -241,7 +240,7 @@ def _radix_pass(keys, values, begin, end, low, counts, out_keys, out_values):
 
 @inner
 def _insertion_sort(keys, values, begin, end, below):
-    """Sort a few keys by what lies above their lowest bits."""
+    """Sort a few keys by the bits above `below`."""
     has_values = len(values) > 0
     for position in range(begin + _1, end):
         key = keys[position]
@@ -263,7 +262,7 @@ def _split(
     keys, values, begin, end, first, value_bits, sample_bits, unique, pointers, n_unique, out_samples, out_inside,
     out_values,
 ):  # fmt: skip
-    """Take the sorted keys of a bucket apart; returns how many distinct features there are so far."""
+    """Split the sorted keys of a bucket; return the number of distinct features so far."""
     below, sample = value_bits + sample_bits, (_1 << sample_bits) - _1
     is_inside, is_beside = value_bits > _0, len(values) > 0
     for position in range(begin, end):
@@ -282,7 +281,7 @@ def _split(
 
 
 def samples_of(indptr: np.ndarray, room: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
-    """Sample of each nonzero of sample-major compressed rows, uint32, in memory that `room` gives.
+    """Return the sample of each nonzero of sample-major compressed rows, uint32, in memory provided by `room`.
 
     >>> samples_of(np.array([0, 2, 2, 3])).tolist()
     [0, 0, 2]
@@ -302,7 +301,7 @@ def _number_samples(indptr, out):
 
 @kernel
 def rows_increase(indptr, indices):
-    """Whether the samples of every row increase."""
+    """Return whether the samples of every row increase."""
     for row in range(len(indptr) - 1):
         for position in range(np.uint64(indptr[row]) + _1, np.uint64(indptr[row + 1])):
             if indices[position] <= indices[position - _1]:
@@ -312,7 +311,7 @@ def rows_increase(indptr, indices):
 
 @allocating
 def sort_rows(indptr, indices, values):
-    """Sort each row by sample, in place; returns the first row that names a sample twice, or -1."""
+    """Sort each row by sample, in place; return the first row with a duplicate sample, or -1."""
     for row in range(len(indptr) - 1):
         start, stop = np.int64(indptr[row]), np.int64(indptr[row + 1])
         order = np.argsort(indices[start:stop], kind="mergesort")

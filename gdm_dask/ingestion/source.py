@@ -1,4 +1,4 @@
-"""The seam between an ingest and its data: sources of samples, their facts and their parts."""
+"""The interface between an ingest and its data: sources of samples, their facts and their parts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gdm_dask.system.resources import format_bytes
 if TYPE_CHECKING:
     from gdm_dask.ingestion.sources.documents.vocabulary import Vocabulary
 
-#: Features and samples are numbered in 32 bits.
+#: Feature and sample numbers are 32-bit.
 MAX_COUNT = 2**32 - 1
-#: A byte of a dense matrix takes this many times less memory on its way than the densest text.
+#: A byte of a dense matrix needs this many times less memory during an ingest than a byte of the densest text.
 DENSE_FACTOR = 4
 
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """Options that decide what is stored; see `gdm_dask.ingest`."""
+    """Options that determine the content of the store; see `gdm_dask.ingest`."""
 
     n_features: int | None
     index_base: int
@@ -57,12 +57,12 @@ class IngestOptions:
 
     @property
     def value_limit(self) -> str | None:
-        """Type that wider values are rounded to; None keeps all values exactly."""
+        """Type to which wider values are rounded; None keeps all values exactly."""
         return None if self.dtype == "auto" else self.dtype
 
 
 class SourcePart(Protocol):
-    """A part of a source that one task reads; it travels to workers."""
+    """A part of a source that one task reads; it is sent to workers."""
 
     @property
     def nbytes(self) -> int:
@@ -70,7 +70,7 @@ class SourcePart(Protocol):
         ...
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """The slabs of this part, in order; calling one loads it, so that finished ones need not be."""
+        """Yield the slabs of this part, in order, as functions that load them: finished slabs are not loaded again."""
         ...
 
 
@@ -82,13 +82,13 @@ class SourceFacts:
     ----------
     kind : {"sparse", "dense"}
     description : dict
-        Provenance; with `identity` it decides whether an unfinished ingest can go on.
+        Provenance; together with `identity` it decides whether an unfinished ingest can be resumed.
     identity : dict
-        Sizes and times of the files, or checksums: a changed source starts over.
+        Sizes and times of the files, or checksums: a changed source starts a new ingest.
     nbytes : int, optional
         Size of the source, for progress.
     in_memory : bool
-        Whether the parts hold the data themselves, so that they are read in this process.
+        Whether the parts hold the data themselves and are therefore read in this process.
     n_samples, n_features, n_entries : int, optional
         Sizes, if known beforehand; `n_entries` is the number of entries that a file declares, zeros included.
     labels : ndarray, optional
@@ -97,7 +97,7 @@ class SourceFacts:
     vocabulary : Vocabulary, optional
         Vocabulary of documents, to be kept in the store.
     scratch_factor : int
-        Bytes of scratch that a byte of source may take.
+        Upper bound on the bytes of scratch per byte of source.
     least_run_bytes : int
         Smallest `max_bytes` that `Source.parts` accepts: the smallest piece of the source may need that much.
     """
@@ -131,27 +131,27 @@ class SourceFacts:
 class Source(ABC):
     """Samples to ingest.
 
-    A file format is a subclass with `suffixes` and `open`, in a module of `gdm_dask.ingestion.sources` or behind an
-    entry point of the group ``gdm_dask.sources``: see there.
+    A file format is a subclass with `suffixes` and `open`, in a module of `gdm_dask.ingestion.sources` or registered as
+    an entry point of the group ``gdm_dask.sources``: see there.
     """
 
-    #: Endings of the names of its files, lower case.
+    #: Suffixes of its file names, lower case.
     suffixes: ClassVar[tuple[str, ...]] = ()
     facts: SourceFacts
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> Source:
-        """Open files; `y` are labels that were given beside them, see `as_labels`."""
+        """Open files; `y` are labels given separately, see `as_labels`."""
         raise NotImplementedError
 
     @abstractmethod
     def parts(self, max_bytes: int) -> Sequence[SourcePart]:
-        """Cut the source into parts whose slabs hold about `max_bytes` bytes of it."""
+        """Cut the source into parts with slabs of about `max_bytes` bytes of source."""
 
 
 @dataclass
 class CutSource(Source):
-    """A source of given facts, and a function that cuts it into parts."""
+    """A source defined by its facts and a function that cuts it into parts."""
 
     facts: SourceFacts
     cut: Callable[[int], Sequence[SourcePart]]
@@ -188,7 +188,7 @@ class DenseSource(Source):
     ) -> None:  # fmt: skip
         check_dense(matrix, where)
         n_samples, n_features = matrix.shape
-        # whole numbers are looked at as float64
+        # Integers are checked as float64.
         itemsize = matrix.dtype.itemsize if matrix.dtype.kind in "bf" or matrix.dtype == np.uint8 else 8
         self._row_bytes = max(1, n_features * itemsize)
         self._rows, self._chunk = rows, chunk
@@ -216,12 +216,12 @@ def check_dense(matrix: Any, where: str) -> None:
 
 
 def only_file(paths: list[str]) -> str:
-    """The file of a format that takes one only."""
+    """Return the file of a format that accepts a single one."""
     if len(paths) > 1:
         raise BadInput(f"{paths[1]}: only svmlight text can be ingested from several files; pass one")
     return paths[0]
 
 
 def as_labels(y: Any, n_samples: int, where: str) -> np.ndarray | None:
-    """Labels or numbers with one entry per sample, from an array or a file; None where none are given."""
+    """Return labels or numbers with one entry per sample, from an array or a file; None if not given."""
     return None if y is None else check_targets(y, n_samples, where)

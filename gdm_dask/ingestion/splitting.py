@@ -1,4 +1,4 @@
-"""A source cut into a training and a test part, sample by sample, without knowing how many there are."""
+"""Split a source into a training and a test part, sample by sample, without knowing the number of samples."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gdm_dask.system.jit import allocating
 
 
 def split_source(source: Source, test_fraction: float, seed: int, part: str) -> Source:
-    """The training or test part of a source whose slabs carry their labels (svmlight text, lookalikes).
+    """Return the training or test part of a source whose slabs carry labels (svmlight text, lookalikes).
 
-    A sample's side depends on its content and the seed, not on where it is in the source or how that is cut; copies of
-    a sample are on one side.
+    The side of a sample depends on its content and the seed, not on its place in the source or how the source is cut.
+    Copies of a sample are on the same side.
     """
     facts = source.facts
     if facts.labels is not None or facts.kind != "sparse":
@@ -33,7 +33,7 @@ def split_source(source: Source, test_fraction: float, seed: int, part: str) -> 
 
 @dataclass(frozen=True)
 class SplitPart:
-    """The samples of one side of a part of the source."""
+    """The samples on one side of a part of the source."""
 
     whole: SourcePart
     test_fraction: float
@@ -42,11 +42,11 @@ class SplitPart:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are read."""
+        """Bytes read."""
         return self.whole.nbytes
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """The slabs with some of their samples."""
+        """Yield the slabs with the samples of this side."""
         for load in self.whole.slabs():
             yield partial(self._load, load)
 
@@ -65,7 +65,7 @@ class SplitPart:
 
 
 def chances(slab: Slab, seed: int) -> np.ndarray:
-    """A number in [0, 1) for each sample of a slab, from its label and its nonzeros."""
+    """Return a number in [0, 1) for each sample of a slab, computed from its label and its nonzeros."""
     assert slab.values is not None
     values = np.ascontiguousarray(slab.values, np.float64).view(np.uint64)
     labels = np.ascontiguousarray(slab.labels, np.float64).view(np.uint64)

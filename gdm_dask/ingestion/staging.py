@@ -1,16 +1,16 @@
-"""The folder of an unfinished ingest: its lock, its plan, its runs, its blocks, and the last step, the rename.
+"""The folder of an unfinished ingest: its lock, its plan, its runs, its blocks, and the final rename.
 
 ::
 
     STORE.partial.lock           held by the process that works on it
-    STORE.partial/plan.json      what is being ingested, and how
+    STORE.partial/plan.json      source and options of the ingest
     STORE.partial/runs/          finished runs (and .wip folders of unfinished ones); elsewhere with --scratch
     STORE.partial/entries/       one JSON file per finished block
-    STORE.partial/store/         the store, until it is whole and takes its name
-    STORE.partial/finished       fingerprint of the whole store, from just before it takes its name
+    STORE.partial/store/         the store, until it is complete and gets its name
+    STORE.partial/finished       fingerprint of the complete store, written just before the rename
 
-For a store on a URL, STORE.partial and its lock lie in the cache folder of the user. Only their user can write to these
-folders; one that was found with another owner or mode is neither read nor removed.
+For a store on a URL, STORE.partial and its lock are in the user's cache folder. Only their user can write to these
+folders; a folder with another owner or mode is neither read nor removed.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ logger = logging.getLogger(__name__)
 
 
 class Staging:
-    """Scratch and state of one ingest; everything in it can be picked up by the next attempt.
+    """Scratch files and state of one ingest; the next attempt can resume from them.
 
-    As a context it holds the lock from `begin` on. At the end it removes the scratch files, unless the work was
-    interrupted and can go on.
+    As a context it holds the lock from `begin` on. On exit it removes the scratch files, unless the work was
+    interrupted and can be resumed.
 
     Parameters
     ----------
     target : Folder
-        Where the store will be.
+        Destination of the store.
     scratch : path, optional
-        Folder for the runs; beside a local store, or in the user's cache folder, by default.
+        Folder for the runs; by default beside a local store, or in the user's cache folder.
     """
 
     def __init__(self, target: Folder, scratch: str | os.PathLike[str] | None = None) -> None:
@@ -62,7 +62,7 @@ class Staging:
         self._old = self.path / "old"
         self._plan = self.path / "plan.json"
         self._finished = self.path / "finished"
-        # A local store is built here and renamed; an object store has no rename, there the manifest comes last.
+        # A local store is built here and renamed; an object store has no rename, so the manifest is written last.
         self.store = Folder(self.path / "store") if target.is_local else target
 
     def __enter__(self) -> Staging:
@@ -72,7 +72,7 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # The same bad input would fail again; but with more memory it goes on where it stopped.
+            # The same bad input would fail again, but with more memory the ingest can resume.
             hopeless = isinstance(error, BadInput) and not isinstance(error, MemoryLimitTooLow)
             if self.lock.is_held and (error is None or hopeless):
                 self.clear()
@@ -85,12 +85,12 @@ class Staging:
             ) from error
 
     def begin(self, job: dict[str, Any], run_bytes: int, overwrite: bool) -> int | None:
-        """Lock, and resume or start.
+        """Take the lock, and resume or start.
 
         Returns
         -------
         int or None
-            The size of runs to go on with; None where the earlier attempt finished this very job.
+            Size of runs to continue with; None if the earlier attempt finished this very job.
         """
         self.lock.acquire(self.target.url)
         for folder in (self.path, self.runs):
@@ -102,7 +102,7 @@ class Staging:
         try:
             self._check_target(overwrite)
         except BadInput:
-            self.lock.release()  # what an earlier attempt at something else has left stays
+            self.lock.release()  # keep the files of an earlier attempt at another job
             raise
         if same is not None and same["run_bytes"] <= run_bytes:
             self._remove_unfinished()
@@ -117,7 +117,7 @@ class Staging:
         for folder in (self.path, self.runs, self.entries):
             _make_private(folder)
         if not self.target.is_local:
-            self.target.remove(layout.ROOT)  # from here on there is no store until the new one is whole
+            self.target.remove(layout.ROOT)  # from here on there is no store until the new one is complete
             self.target.remove()
         plan = {"job": job, "run_bytes": run_bytes, "runs": str(self.runs)}
         write_whole(self._plan, json.dumps(plan).encode())
@@ -143,7 +143,7 @@ class Staging:
         return plan
 
     def _is_published(self) -> bool:
-        """Whether an earlier attempt was killed after the store took its name."""
+        """Return whether an earlier attempt was killed after the final rename."""
         try:
             return read_private(self._finished).decode() == layout.read_manifest(self.target).fingerprint
         except (FileNotFoundError, DamagedStore):
@@ -157,11 +157,11 @@ class Staging:
             path.unlink(missing_ok=True)
 
     def mark_finished(self, fingerprint: str) -> None:
-        """Note that all is written, before the store takes its name."""
+        """Record that everything is written, before the final rename."""
         write_whole(self._finished, fingerprint.encode())
 
     def publish(self) -> None:
-        """Give the finished store its name."""
+        """Rename the finished store to its final name."""
         if not self.target.is_local:
             return
         final = self.target.path
@@ -172,25 +172,25 @@ class Staging:
             os.rename(self.store.path, final)
 
     def clear(self) -> None:
-        """Remove the staging folder and the runs on this scratch disk, but no path read from a file."""
+        """Remove the staging folder and the runs on this scratch disk, but never a path read from a file."""
         for folder in (self.path, self.runs):
             check_private(folder)
         _remove_tree(self.runs)
         if self.path.exists():
-            # the plan goes last, so that a clearing that was killed is known for what it is
+            # Remove the plan last, so that an interrupted removal can be recognised.
             for child in sorted(self.path.iterdir(), key=lambda path: path in (self._plan, self._finished)):
                 _remove_tree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
             self.path.rmdir()
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder that only this user can write to; FileExistsError for one that came after the check."""
+    """Make a folder that only this user can write to; raise FileExistsError if one appeared after the check."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700)
 
 
 def _remove_tree(path: Path) -> None:
-    """Remove a folder, even while a task of a cluster that nobody waits for still writes into it."""
+    """Remove a folder, even while an abandoned task of a cluster still writes into it."""
     for _ in range(100):
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
@@ -200,7 +200,7 @@ def _remove_tree(path: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names at once, so that at no moment there is none; False where the system cannot."""
+    """Exchange two names atomically; return False if the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
@@ -216,7 +216,7 @@ def save_block(entries: Path, number: int, entry: layout.BlockEntry) -> None:
 
 
 def finished_block(entries: Path, number: int) -> layout.BlockEntry | None:
-    """Manifest entry of a block that an earlier attempt finished, or None."""
+    """Return the manifest entry of a block finished by an earlier attempt, or None."""
     try:
         return layout.BlockEntry.from_json(json.loads((entries / f"{number:05d}.json").read_bytes()))
     except (FileNotFoundError, ValueError, KeyError):

@@ -1,6 +1,6 @@
-"""File formats that can be ingested, one module each, and how the format of a file is found.
+"""Supported file formats, one module each, and the choice of the format of a file.
 
-To add a format, put a module with a subclass of `Source` into this folder; or, in another package, name the class in an
+To add a format, put a module with a subclass of `Source` into this folder. In another package, register the class as an
 entry point::
 
     [project.entry-points."gdm_dask.sources"]
@@ -22,7 +22,7 @@ from gdm_dask.ingestion.source import IngestOptions, Source
 from gdm_dask.ingestion.sources.lines import COMPRESSIONS
 from gdm_dask.ingestion.sources.svmlight import SvmlightText
 
-#: Entry points of formats that other packages bring.
+#: Entry points of formats provided by other packages.
 GROUP = "gdm_dask.sources"
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def open_source(source: Any, y: Any, options: IngestOptions) -> Source:
 
 
 def format_of(path: str) -> type[Source]:
-    """The format with the longest suffix that fits; svmlight text, whose files often have none, if there is no other.
+    """Return the format with the longest matching suffix; svmlight text, often without a suffix, if none matches.
 
     >>> format_of("train.npz").__name__, format_of("train.MTX.gz").__name__, format_of("a9a").__name__
     ('NpzMatrix', 'MatrixMarket', 'SvmlightText')
@@ -60,7 +60,7 @@ def format_of(path: str) -> type[Source]:
 
 @cache
 def built_in_formats() -> list[type[Source]]:
-    """Formats in the modules of this folder."""
+    """Return the formats in the modules of this folder."""
     modules = [
         importlib.import_module(f"{__name__}.{found.name}")
         for found in pkgutil.iter_modules(__path__)
@@ -75,7 +75,7 @@ def built_in_formats() -> list[type[Source]]:
 
 
 def installed_formats() -> Iterator[type[Source]]:
-    """Formats that other packages bring; one that cannot be loaded is named and left out."""
+    """Yield formats provided by other packages; warn about one that cannot be loaded."""
     for entry in entry_points(group=GROUP):
         try:
             yield entry.load()

@@ -1,11 +1,11 @@
-"""Decimal numbers in text to the nearest float64, in a compiled kernel without the GIL.
+"""Parse decimal numbers to the nearest float64, in a compiled kernel without the GIL.
 
 Every value is bit-equal to ``float(text)``:
 
 1. up to 15 digits and 22 decimal places: one exact division or product of two exact floats;
-2. otherwise a 128-bit product with bounds on its error: taken when all of the interval rounds to one float;
-3. otherwise (ties, denormals, overflow: a handful per file) the kernel leaves a NaN that carries the token's place, for
-   Python's own ``float`` to settle. Text can never yield a NaN by itself.
+2. otherwise a 128-bit product with bounds on its error, used if the whole interval rounds to one float;
+3. otherwise (ties, denormals, overflow: a handful per file) the kernel returns a NaN that carries the token's place,
+   and Python's own ``float`` converts the token. Text can never yield a NaN by itself.
 """
 
 # numba types the kernels:
@@ -29,7 +29,7 @@ INDEX_LIMIT = U(2**32 - 1)
 
 
 def _power_of_ten(q: int) -> tuple[int, int]:
-    """Round 5**q down to a 128-bit fraction with its top bit set; give that and floor(log2(10**q))."""
+    """Round 5**q down to a 128-bit fraction with its top bit set; return it and floor(log2(10**q))."""
     power = 5 ** abs(q)
     length = power.bit_length()
     if q < 0:
@@ -42,14 +42,14 @@ _POWERS = [_power_of_ten(q) for q in range(_LOWEST, _HIGHEST + 1)]
 _POWER_HIGH = np.array([power >> 64 for power, _ in _POWERS], dtype=np.uint64)
 _POWER_LOW = np.array([power & (2**64 - 1) for power, _ in _POWERS], dtype=np.uint64)
 _POWER_LOG2 = np.array([log2 for _, log2 in _POWERS], dtype=np.int64)
-_EXACT_POWERS = np.array([float(10**q) for q in range(23)])  # 10**22 is the last that is a float64
+_EXACT_POWERS = np.array([float(10**q) for q in range(23)])  # 10**22 is the last exact one
 _WHOLE_POWERS = np.array([10**q for q in range(15)], dtype=np.uint64)
 LONGEST_SHORT = WORD + WORD + _1  #: Bytes that a short number may look at.
 
 
 @inner
 def _multiply(a, b):
-    """High and low 64 bits of the product of two uint64."""
+    """Return the high and low 64 bits of the product of two uint64."""
     mask = U(0xFFFFFFFF)
     a_high, a_low, b_high, b_low = a >> _32, a & mask, b >> _32, b & mask
     middle = a_high * b_low + (a_low * b_low >> _32)
@@ -59,9 +59,9 @@ def _multiply(a, b):
 
 @inner
 def _nearest(mantissa, q, cut):
-    """Bits of the float64 nearest to mantissa * 10**q, or 0 where 128 bits do not tell or it is not normal.
+    """Return the bits of the float64 nearest to mantissa * 10**q, or 0 if 128 bits do not decide or it is not normal.
 
-    With `cut`, the mantissa is the first 19 of more digits: the number is below (mantissa + 1) * 10**q.
+    With `cut`, the mantissa consists of the first 19 of more digits: the number is below (mantissa + 1) * 10**q.
     """
     if q < _LOWEST or q > _HIGHEST:
         return _0
@@ -80,7 +80,7 @@ def _nearest(mantissa, q, cut):
     drop = _10 + top
     half = _1 << (drop - _1)
     rest = high & ((_1 << drop) - _1)
-    # The scaled number lies in [high:low, high:low + 1:0), as the low half of the power is still missing; a
+    # The scaled number lies in [high:low, high:low + 1:0), because the low half of the power is still missing; a
     # cut mantissa (19 digits, so shift <= 4) adds less than 16:0. That matters only just below `half`.
     if half - (U(18) if cut else U(2)) <= rest <= half:
         if cut:
@@ -88,16 +88,16 @@ def _nearest(mantissa, q, cut):
         carry, _ = _multiply(mantissa, _POWER_LOW[q - _LOWEST])
         low += carry
         rest += _1 if low < carry else _0
-        # Now in [high:low, high:low + 2): the bits below `low` are less than 1, and so is the power's error.
+        # Now it lies in [high:low, high:low + 2): the bits below `low` are less than 1, and so is the power's error.
         if (rest == half and low == _0) or (rest == half - _1 and low >= U(2**64 - 2)):
             return _0
-    # The mantissa's own top bit adds the 1 that is missing in the exponent, and a carry out of it one more.
+    # The mantissa's own top bit adds the missing 1 to the exponent, and a carry out of it one more.
     return (U(exponent - 1) << U(52)) + (high >> drop) + (_1 if rest >= half else _0)
 
 
 @inner
 def first_digits(text, p):
-    """First 19 significant digits of the decimal at p, and how many digits follow them."""
+    """Return the first 19 significant digits of the decimal at p, and the number of digits after them."""
     mantissa, taken, left = _0, _0, 0
     while True:
         digit = U(text[p]) - _48
@@ -114,7 +114,7 @@ def first_digits(text, p):
 
 @inner
 def index_at(text, start):
-    """Whole number at `start`, INDEX_LIMIT where it is larger, and the place behind it."""
+    """Return the integer at `start`, INDEX_LIMIT if it is larger, and the place after it."""
     if start + WORD <= U(text.size):
         n_digits, index = leading_digits(word_at(text, start))
         if n_digits < WORD:
@@ -123,7 +123,7 @@ def index_at(text, start):
     while U(text[p]) - _48 < _10:
         index = index * _10 + U(text[p]) - _48
         p += _1
-    if p - start > _10:  # it may have overflowed, or begin with zeros
+    if p - start > _10:  # possible overflow, or leading zeros
         index, left = first_digits(text, start)
         index = INDEX_LIMIT if left > 0 else index
     return index, p
@@ -131,7 +131,7 @@ def index_at(text, start):
 
 @inner
 def _general_number(text, start, first, p, mantissa, q, digits, origin):
-    """Finish the number whose digits end at p: exponent, many digits, rounding."""
+    """Finish a number whose digits end at p: exponent, many digits, rounding."""
     if text[p] | np.uint8(32) == _E:
         p += _1
         down = text[p] == _MINUS
@@ -141,7 +141,7 @@ def _general_number(text, start, first, p, mantissa, q, digits, origin):
             return 0.0, start
         power = 0
         while U(text[p]) - _48 < _10:
-            power = min(power * 10 + np.int64(text[p]) - 48, 1 << 52)  # no text has digits to match more
+            power = min(power * 10 + np.int64(text[p]) - 48, 1 << 52)  # no text has enough digits to offset more
             p += _1
         q += -power if down else power
     left = 0
@@ -163,9 +163,9 @@ def _general_number(text, start, first, p, mantissa, q, digits, origin):
 
 @inlined
 def short_number(text, p):
-    """A number of one digit, or of one digit, a dot and at most 14 more, and the place behind it: else p itself.
+    """Parse a number of one digit, optionally with a dot and at most 14 more, and return the place after it, else p.
 
-    Most of the numbers in large files are such, and a word at a time is faster than digit by digit.
+    Most numbers in large files have this form, and reading words is faster than reading digits.
     """
     word = word_at(text, p)
     whole, second = (word & _BYTE) - _48, word >> _8 & _BYTE
@@ -188,10 +188,10 @@ def short_number(text, p):
 
 @inner
 def number(text, p, origin, general):
-    """Decimal number at p, and the place behind it: p itself if there is none.
+    """Return the decimal number at p and the place after it; p itself if there is no number.
 
-    Where `general` is None, numbers with an exponent or many digits are not among the compiled code: the place behind
-    such a number is `GIVEN_UP`.
+    If `general` is None, code for numbers with an exponent or many digits is not compiled: the place after such a
+    number is `GIVEN_UP`.
     """
     start = p
     if p + LONGEST_SHORT <= U(text.size):

@@ -1,4 +1,4 @@
-"""Reading files of lines, local or remote, plain or compressed: byte ranges and streams of whole lines."""
+"""Read files of lines, local or remote, plain or compressed: byte ranges and streams of whole lines."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gdm_dask.system.scratch import work_space
 
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
-#: A line of so many bytes is not too long, however little is read at a time.
+#: A line of this many bytes is never too long, however little is read at a time.
 LONG_LINE = 64 << 10
-#: Read at a time where newlines are looked for.
+#: Bytes read at a time to find newlines.
 _WINDOW = 64 << 10
-#: Read at a time otherwise.
+#: Bytes read at a time otherwise.
 _PIECE = 1 << 20
 
 
 def open_file(path: str) -> IO[bytes]:
-    """A file for reading bytes, local or remote; a clear error where that cannot be."""
+    """Open a local or remote file for reading bytes; raise a clear error on failure."""
     try:
         fs, name = fsspec.core.url_to_fs(path)
         return open(name, "rb", buffering=0) if isinstance(fs, LocalFileSystem) else fs.open(name, "rb")
@@ -39,7 +39,7 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def file_info(path: str) -> dict[str, Any]:
-    """Size and time of a file that can be read."""
+    """Return size and time of a readable file."""
     try:
         fs, name = fsspec.core.url_to_fs(path)
         info = fs.info(name)
@@ -52,18 +52,18 @@ def file_info(path: str) -> dict[str, Any]:
 
 
 def compression_of(path: str) -> str | None:
-    """The compression suffix of a file name, or None."""
+    """Return the compression suffix of a file name, or None."""
     suffix = os.path.splitext(path)[1].lower()
     return suffix if suffix in COMPRESSIONS else None
 
 
 def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int, int]:
-    """Where the lines of a plain file that begin in ``[start, stop)`` begin and end.
+    """Return start and end of the lines of a plain file that begin in ``[start, stop)``.
 
     Parameters
     ----------
     longest_line : int
-        A last line that goes on for more bytes than this behind `stop` is refused.
+        Refuse a last line that extends more bytes than this beyond `stop`.
     """
     with open_file(path) as file:
         first = _line_start(file, start, stop)
@@ -79,7 +79,7 @@ def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int
 
 
 def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
-    """Place of the first line that begins at `at` or later, or the end of the file; None where it is beyond `most`."""
+    """Return the place of the first line that begins at `at` or later, or the end of the file; None beyond `most`."""
     place = max(0, at - 1)  # a line begins at `at` if the byte before ends one
     file.seek(place)
     while at > 0 and place <= most and (part := file.read(_WINDOW)):
@@ -92,18 +92,18 @@ def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
 
 
 def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The lines of a plain file from `place` to `last`, in pieces so small that the caches hold them.
+    """Yield the lines of a plain file from `place` to `last`, in pieces small enough for the caches.
 
-    Those of a file elsewhere come in one piece.
+    The lines of a remote file come in one piece.
 
     Yields
     ------
     place : int
-        Of the piece in the file.
+        Place of the piece in the file.
     lines : ndarray of uint8
-        Whole lines, in work space of this thread: good until the next piece.
+        Whole lines, in work space of this thread: valid until the next piece.
     """
-    buffer = work_space("text", last - place, np.uint8)  # what is not filled takes no memory
+    buffer = work_space("text", last - place, np.uint8)  # unused pages take no memory
     filled = 0
     with open_file(path) as file:
         file.seek(place)
@@ -123,7 +123,7 @@ def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarr
 
 
 def read_into(path: str, offset: int, out: np.ndarray) -> None:
-    """Fill a contiguous array from a file; EOFError where the file is too short."""
+    """Fill a contiguous array from a file; raise EOFError if the file is too short."""
     target = out.reshape(-1).view(np.uint8)
     with open_file(path) as file:
         file.seek(offset)
@@ -132,7 +132,7 @@ def read_into(path: str, offset: int, out: np.ndarray) -> None:
 
 
 def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:
-    """Fill the buffer as far as the file goes; returns the filled part."""
+    """Fill the buffer up to the end of the file; return the filled part."""
     target = memoryview(buffer)  # type: ignore[arg-type]
     while len(target):
         count = file.readinto(target)  # type: ignore[attr-defined]
@@ -143,7 +143,7 @@ def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:
 
 
 def _behind_newlines(lines: np.ndarray) -> int:
-    """Place behind the last newline, 0 where there is none."""
+    """Return the place after the last newline, 0 if there is none."""
     for stop in range(len(lines), 0, -_WINDOW):
         start = max(0, stop - _WINDOW)
         place = lines[start:stop].tobytes().rfind(b"\n")
@@ -153,7 +153,7 @@ def _behind_newlines(lines: np.ndarray) -> int:
 
 
 def count_lines(path: str, start: int) -> int:
-    """Lines that begin before the first one that begins at `start` or later."""
+    """Count the lines before the first one that begins at `start` or later."""
     count, position, last = 0, 0, b"\n"
     with open_file(path) as file:
         while position < start and (part := file.read(min(_PIECE, start - position))):
@@ -164,7 +164,7 @@ def count_lines(path: str, start: int) -> int:
 
 
 def unpacked_lines(path: str, run_bytes: int) -> Iterator[bytes]:
-    """Whole lines of a compressed file, about `run_bytes` at a time."""
+    """Yield whole lines of a compressed file, about `run_bytes` at a time."""
     suffix = compression_of(path)
     assert suffix is not None
     done, lines, rest = 0, 0, b""

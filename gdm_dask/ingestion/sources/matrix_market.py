@@ -1,4 +1,4 @@
-"""Matrix Market files as sources (samples x features): parsed by scipy, byte range by byte range."""
+"""Matrix Market files as sources (samples x features), parsed by scipy one byte range at a time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class MatrixMarket(Source):
         return cls(facts, path, header)
 
     def parts(self, max_bytes: int) -> list[MarketEntries]:
-        """Byte ranges of a plain file, or all of a compressed one."""
+        """Return byte ranges of a plain file, or a compressed file as one part."""
         size, begin = self.facts.nbytes, self.header.n_bytes
         assert size is not None
         ranges = [(0, size - begin)] if compression_of(self.path) else byte_ranges(size - begin, max_bytes)
@@ -70,7 +70,7 @@ class MatrixMarket(Source):
 
 
 def _lines_of(path: str, start: int, stop: int, longest_line: int) -> bytes:
-    """The lines that begin in a byte range."""
+    """Return the lines that begin in a byte range."""
     bounds = line_range(path, start, stop, max(longest_line, LONG_LINE))
     return b"".join(lines.tobytes() for _, lines in read_lines(path, *bounds))
 
@@ -102,7 +102,7 @@ def _read_header(path: str, size: int) -> _Header:
 
 @dataclass(frozen=True)
 class MarketEntries:
-    """Entries of a Matrix Market file: a byte range of a plain one, or all of a compressed one."""
+    """Entries of a Matrix Market file: a byte range of a plain file, or all of a compressed one."""
 
     path: str
     start: int
@@ -116,7 +116,7 @@ class MarketEntries:
         return self.stop - self.start
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab of a plain file, several of a compressed one."""
+        """Yield one slab of a plain file, several of a compressed one."""
         if not compression_of(self.path):
             yield self._load_range
             return
@@ -136,13 +136,13 @@ class MarketEntries:
 
         if buffer and not buffer.endswith(b"\n"):
             buffer += b"\n"
-        if b"\0" in buffer:  # scipy's parser takes it for the end of the text, and runs beyond
+        if b"\0" in buffer:  # scipy's parser takes it for the end of the text and reads beyond the buffer
             number = buffer.count(b"\n", 0, buffer.index(b"\0"))
             raise BadInput(f"{self.path}, line {lines_before() + number + 1}: there is a zero byte")
         count = buffer.count(b"\n")
         if _BLANK_LINE.search(buffer):
             count = sum(1 for line in buffer.splitlines() if line.strip())
-        # As real numbers: as integers, scipy would cut 2.5 to 2.
+        # Parse as real numbers: as integers, scipy would truncate 2.5 to 2.
         field = "pattern" if self.header.field == "pattern" else "real"
         sizes = f"{self.header.n_samples} {self.header.n_features} {count}"
         text = f"%%MatrixMarket matrix coordinate {field} general\n{sizes}\n".encode()
@@ -154,10 +154,10 @@ class MarketEntries:
         return loose_slab(features, samples, np.asarray(entries.data, np.float64), len(entries.data))
 
     def _bad_line(self, problem: str, buffer: bytes, lines_before: Callable[[], int]) -> BadInput:
-        """The error that scipy found in our piece of the file, at its place in the whole."""
+        """Return the error that scipy found in a piece of the file, with its line in the whole file."""
         found = re.match(r"Line (\d+): (.*)", problem)
         if found is None:
             return BadInput(f"{self.path}: an entry cannot be read: {problem}")
-        number = int(found[1]) - 3  # the two lines that we put before
+        number = int(found[1]) - 3  # the two lines that we prepend
         text = buffer.split(b"\n", number + 1)[number][:60].decode("latin-1")
         return BadInput(f"{self.path}, line {lines_before() + number + 1}: {found[2].rstrip('.')} (in: {text!r})")

@@ -39,7 +39,7 @@ class NpyMatrix(DenseSource):
 
 @dataclass(frozen=True)
 class NpyRows:
-    """Rows of a matrix in a ``.npy`` file; read, not mapped, so that the memory is what was planned."""
+    """Rows of a matrix in a ``.npy`` file; read, not mapped, to keep the memory use as planned."""
 
     path: str
     offset: int
@@ -55,7 +55,7 @@ class NpyRows:
         return (self.stop - self.start) * self.shape[1] * self.dtype.itemsize
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab."""
+        """Yield one slab."""
         yield self._load
 
     def _load(self) -> Slab:

@@ -25,7 +25,7 @@ _ERRORS = (ValueError, *BAD_ARRAYS)
 
 @dataclass(frozen=True)
 class NpzMatrix(Source):
-    """A sparse matrix that ``scipy.sparse.save_npz`` wrote (csr, csc or coo), streamed."""
+    """A sparse matrix written by ``scipy.sparse.save_npz`` (csr, csc or coo), streamed."""
 
     suffixes = (".npz",)
     facts: SourceFacts
@@ -34,7 +34,7 @@ class NpzMatrix(Source):
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> NpzMatrix:
-        """Open a file; labels come from `y` or from an array ``y`` or ``labels`` in it."""
+        """Open a file; labels come from `y` or from an array ``y`` or ``labels`` in the file."""
         path = only_file(paths)
         info = file_info(path)
         try:
@@ -60,7 +60,7 @@ class NpzMatrix(Source):
         return cls(facts, path, layout)
 
     def parts(self, max_bytes: int) -> list[NpzEntries]:
-        """One part: the file is read from beginning to end."""
+        """Return one part: the file is read from start to end."""
         n_samples, n_features, nbytes = self.facts.n_samples, self.facts.n_features, self.facts.nbytes
         assert n_samples is not None
         assert n_features is not None
@@ -70,7 +70,7 @@ class NpzMatrix(Source):
 
 @dataclass(frozen=True)
 class NpzEntries:
-    """The entries of a scipy matrix in an ``.npz`` file, read from beginning to end."""
+    """The entries of a scipy matrix in an ``.npz`` file, read from start to end."""
 
     path: str
     layout: str
@@ -79,7 +79,7 @@ class NpzEntries:
     nbytes: int
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Slabs of rows (csr), of columns (csc) or of loose entries (coo)."""
+        """Yield slabs of rows (csr), of columns (csc) or of loose entries (coo)."""
         step = max(1, self.run_bytes // 8)
         keys = ("row", "col") if self.layout == "coo" else ("indices",)
         try:
@@ -135,7 +135,7 @@ class NpzEntries:
 
 
 class _Member:
-    """An array in a zip archive, read piece by piece."""
+    """An array in a zip archive, read in pieces."""
 
     def __init__(self, archive: zipfile.ZipFile, key: str) -> None:
         self._file: IO[bytes] = archive.open(f"{key}.npy")

@@ -1,4 +1,4 @@
-"""svmlight / libsvm text as a source: byte ranges of plain files, streams of compressed ones."""
+"""svmlight / libsvm text as a source: byte ranges of plain files, streams of compressed files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gdm_dask.ingestion.sources.lines import (
 from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, parse
 from gdm_dask.system.scratch import work_space
 
-#: What compressed text may take unpacked and sorted, per byte of the file.
+#: Scratch bytes for compressed text, unpacked and sorted, per byte of the file.
 _PACKED_SCRATCH = 6
 
 
@@ -52,7 +52,7 @@ class SvmlightText(Source):
         return cls(facts, paths, options)
 
     def parts(self, max_bytes: int) -> list[TextRange | CompressedText]:
-        """Byte ranges of plain files, compressed files as they are."""
+        """Return byte ranges of plain files; a compressed file is one part."""
         found: list[TextRange | CompressedText] = []
         longest = max(max_bytes, LONG_LINE)
         for path, info in zip(self.paths, self.facts.identity["files"], strict=True):
@@ -80,7 +80,7 @@ class TextRange:
         return self.stop - self.start
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab."""
+        """Yield one slab."""
 
         def load() -> Slab:
             first, last = line_range(self.path, self.start, self.stop, self.longest_line)
@@ -93,7 +93,7 @@ class TextRange:
 
 @dataclass(frozen=True)
 class CompressedText:
-    """A compressed file: read from its beginning, one slab after the other."""
+    """A compressed file, read from its beginning, one slab after the other."""
 
     path: str
     nbytes: int
@@ -101,7 +101,7 @@ class CompressedText:
     options: IngestOptions
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """As many slabs as the unpacked text has `run_bytes`."""
+        """Yield one slab per `run_bytes` of unpacked text."""
         line = 0
         for buffer in unpacked_lines(self.path, self.run_bytes):
             yield partial(parse_slab, [(partial(int, line), buffer)], len(buffer), self.path, self.options)
@@ -111,24 +111,24 @@ class CompressedText:
 def parse_slab(
     pieces: Iterable[tuple[Callable[[], int], bytes | np.ndarray]], nbytes: int, path: str, options: IngestOptions
 ) -> Slab:
-    """Parse pieces of text, one behind the other.
+    """Parse consecutive pieces of text.
 
     Parameters
     ----------
     pieces : iterable of pairs
-        What tells how many lines of the file come before, and whole lines.
+        A function that counts the lines of the file before the piece, and whole lines.
     nbytes : int
-        At least the bytes of all of them.
+        Upper bound on the bytes of all pieces.
 
     Returns
     -------
     Slab
-        In work space of this thread.
+        Its arrays are work space of this thread.
 
     Raises
     ------
     BadInput
-        Naming the file and the line of it that is malformed.
+        If a line is malformed; names the file and the line.
     """
     rows, entries = nbytes // len("1\n") + 1, nbytes // len(" 1:1") + 1
     lengths = {"labels": rows, "indptr": rows + 1, "features": entries, "values": entries}

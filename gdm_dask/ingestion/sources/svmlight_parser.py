@@ -1,7 +1,7 @@
 """Parse svmlight / libsvm text: bytes in, arrays out.
 
-One pass of a compiled kernel over the bytes, without a Python object per token and without the GIL. Every value is
-bit-equal to ``float(text)``; see `gdm_dask.ingestion.sources.decimal_text` for how.
+A compiled kernel makes one pass over the bytes, without a Python object per token and without the GIL. Every value is
+bit-equal to ``float(text)``; `gdm_dask.ingestion.sources.decimal_text` explains how.
 """
 
 # numba types the kernels:
@@ -31,7 +31,7 @@ from gdm_dask.system.words import WORD, U, leading_digits, leading_token, word_a
 
 _0, _1 = U(0), U(1)
 _NEWLINE, _SPACE, _HASH, _COLON, _Q, _I, _D = (np.uint8(ord(c)) for c in "\n #:qid")
-_LONGEST_USUAL = _1 + WORD + LONGEST_SHORT  # bytes that a usual entry may look at
+_LONGEST_USUAL = _1 + WORD + LONGEST_SHORT  # bytes inspected for a usual entry
 
 _TOKEN, _SOME_OF_LINE = re.compile(rb"[^\s#]*"), re.compile(rb"[^\n]{0,256}")
 
@@ -41,32 +41,32 @@ _ROWS, _NONZEROS, _LINES, _SKIPPED, _DROPPED, _LEFT_TO_PYTHON = range(6)  # the 
 
 @dataclass(frozen=True)
 class ParsedLines:
-    """The samples of a piece of svmlight text, as compressed sparse rows; an explicit zero is dropped."""
+    """The samples of a piece of svmlight text, as compressed sparse rows; explicit zeros are dropped."""
 
     labels: np.ndarray  # (s,) float64, as written
     indptr: np.ndarray  # (s + 1,) int64: sample i owns the entries indptr[i]:indptr[i + 1]
     features: np.ndarray  # (k,) uint32, zero-based, increasing within a sample
     values: np.ndarray  # (k,) float64, none of them zero
-    n_lines: int  # lines in the text, with blank and comment lines
-    skipped: int  # malformed lines left out (on_error="skip")
-    unseen: int  # nonzeros left out because their feature is not below n_features (unseen="drop")
+    n_lines: int  # lines in the text, including blank and comment lines
+    skipped: int  # malformed lines that were skipped (on_error="skip")
+    unseen: int  # nonzeros dropped because their feature is not below n_features (unseen="drop")
 
 
 class MalformedLine(BadInput):
     """A line that is not svmlight text: its zero-based `line` in the buffer, the `reason`, and its `text`."""
 
     def __init__(self, line: int, reason: str, text: str) -> None:
-        super().__init__(line, reason, text)  # as they are: the error crosses processes by pickle
+        super().__init__(line, reason, text)  # unformatted: the error is pickled between processes
         self.line, self.reason, self.text = line, reason, text
 
     def __str__(self) -> str:
-        """Say it with a line number that counts from 1, as editors do."""
+        """Format the error with a line number that counts from 1, as in editors."""
         return f"line {self.line + 1}: {self.reason} (in: {self.text})"
 
 
 @inner
 def _skip_blanks(text, p):
-    """Place of the first byte that is not white space within a line."""
+    """Return the place of the first byte that is not white space within the line."""
     while text[p] == np.uint8(32) or (np.uint8(9) <= text[p] <= np.uint8(13) and text[p] != _NEWLINE):
         p += _1
     return p
@@ -74,16 +74,16 @@ def _skip_blanks(text, p):
 
 @inner
 def _inside(c):
-    """Whether a token goes on with byte c."""
+    """Return whether byte c continues a token."""
     return (c > np.uint8(32) and c != _HASH) or c < np.uint8(9) or np.uint8(13) < c < np.uint8(32)
 
 
 @inlined
 def _usual_entry(text, p):
-    """Index and value of an entry of the usual form at p, a blank before it, and the place behind it: else p itself.
+    """Parse a usual entry after a blank at p; return index, value and the place after it, or p itself.
 
-    That is an index of up to 7 digits and a short number, with a blank or the end of the line behind. Where it ends is
-    found without its numbers, so that the processor can begin with the next entry before it has them.
+    A usual entry is an index of up to 7 digits and a short number, followed by a blank or the end of the line. Its end
+    is found independently of its numbers, so that the processor can start the next entry before they are computed.
     """
     word = word_at(text, p + _1)
     length = leading_token(word)
@@ -102,7 +102,7 @@ def _usual_entry(text, p):
 
 @inner
 def _usual_entries(text, p, base, beyond, k, least, features, values):
-    """Parse entries from p on so long as they are usual, and neither zero nor an error nor to be dropped."""
+    """Parse entries from p while they are usual, nonzero, valid and not to be dropped."""
     while text[p] == _SPACE and p + _LONGEST_USUAL <= U(text.size):
         index, value, end = _usual_entry(text, p)
         if end == p or index < least or index >= beyond or value == 0.0:
@@ -174,7 +174,7 @@ def _line(text, p, origin, base, n_features, drop, k, features, values, general)
 def _lines(text, origin, base, n_features, drop, skip, labels, indptr, features, values, counts, general):
     """Parse lines that all end with a newline, up to an error unless `skip`; return (code, place, least).
 
-    Where `general` is None, the code is _GENERAL at the first number that has an exponent or many digits.
+    If `general` is None, the code is _GENERAL at the first number with an exponent or many digits.
     """
     p, row, k = _0, U(counts[_ROWS]), U(counts[_NONZEROS])
     while p < U(text.size):
@@ -202,20 +202,20 @@ def _lines(text, origin, base, n_features, drop, skip, labels, indptr, features,
 
 @kernel
 def _line_start(text, place):
-    """Place of the first byte of the line that `place` is in."""
+    """Return the place of the first byte of the line that contains `place`."""
     while place > 0 and text[place - 1] != _NEWLINE:
         place -= 1
     return place
 
 
 class _Numbers:
-    """Whether this process has met numbers with an exponent or many digits: their kernel is compiled only then."""
+    """Whether this process has seen numbers with an exponent or many digits: their kernel is compiled on demand."""
 
     general: bool | None = None
 
 
 def _as_text(buffer: np.ndarray | bytes) -> np.ndarray:
-    """View the bytes as a read-only array: one type, so that numba compiles each kernel once."""
+    """View the bytes as a read-only array: with a single type, numba compiles each kernel once."""
     if not isinstance(buffer, np.ndarray):
         buffer = np.frombuffer(buffer, dtype=np.uint8)
     elif buffer.dtype != np.uint8 or buffer.ndim != 1:
@@ -226,7 +226,7 @@ def _as_text(buffer: np.ndarray | bytes) -> np.ndarray:
 
 
 def _match(pattern: re.Pattern[bytes], text: np.ndarray, place: int) -> bytes:
-    """Read what the pattern matches at `place`, without a copy of the text."""
+    """Return the match of the pattern at `place`, without copying the text."""
     return pattern.match(text.data, place).group()  # type: ignore[union-attr]  # both match an empty text, too
 
 
@@ -237,7 +237,7 @@ def _show(raw: bytes, limit: int = 40) -> str:
 
 
 def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> str:
-    """Say in words why the kernel refused `token`."""
+    """Explain why the kernel refused `token`."""
     index, colon, value = token.partition(b":")
     number = token if code == _BAD_LABEL else value
     kind = "finite number" if re.fullmatch(rb"(?i)[+-]?(nan|inf|infinity)", number) else "number"
@@ -269,7 +269,7 @@ def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> 
 
 
 def _refuse(text: np.ndarray, place: int, reason: str) -> NoReturn:
-    """Raise the error about the token at `place`, with the part of the line around it."""
+    """Raise the error about the token at `place`, with the surrounding part of the line."""
     start = _line_start(text, place)
     begin = start if place - start <= 40 else place - 20
     raw = _match(_SOME_OF_LINE, text, begin).rstrip(b"\r")
@@ -282,9 +282,9 @@ def _refuse(text: np.ndarray, place: int, reason: str) -> NoReturn:
 def _settle(text: np.ndarray, lines: ParsedLines, n_features: int, skip: bool) -> tuple[Any, int]:
     """Convert the numbers that the kernel left to Python, in place.
 
-    One that turns out to be infinite, zero or of an unseen feature changes which lines or entries there are.
-    That is rare, so then the answer is simply a text to parse instead (with the bad lines made comments and
-    those numbers made plain), and the number of lines made comments.
+    A number that turns out to be infinite, zero or of an unseen feature changes which lines or entries there are. This
+    is rare, so in that case the result is a text to parse instead (bad lines made comments, those numbers made plain),
+    and the number of lines made comments.
     """
     infinite: list[tuple[int, bytes]] = []
     plain: list[tuple[int, bytes]] = []
@@ -299,7 +299,7 @@ def _settle(text: np.ndarray, lines: ParsedLines, n_features: int, skip: bool) -
             elif numbers is lines.values and (number == 0.0 or lines.features[i] >= n_features):
                 plain.append((place, (b"1" if number else b"0").ljust(len(token))))
     if infinite and not skip:
-        place, token = min(infinite)  # the first in the text, be it a label or a value
+        place, token = min(infinite)  # the first in the text, label or value
         _refuse(text, place, f"{_show(token)} is not a finite number: too large for a float64")
     if not infinite and not plain:
         return None, 0
@@ -327,21 +327,21 @@ def parse(
     buffer : bytes or ndarray of uint8
         A whole number of lines; the last one may lack its newline.
     index_base : {1, 0}
-        What the file calls its first feature.
+        Number of the first feature in the file.
     on_error : {"raise", "skip"}
-        Whether a malformed line is an error, or is left out and counted.
+        Whether a malformed line is an error, or is skipped and counted.
     n_features : int, optional
-        The number of features, where it is known already.
+        The number of features, if known.
     unseen : {"error", "drop"}
-        Whether a feature beyond `n_features` makes its line malformed, or is left out and counted.
+        Whether a feature beyond `n_features` makes its line malformed, or is dropped and counted.
     room : callable, optional
-        Takes the name, length and type of an array and returns one that may be written to: for those who parse
-        piece by piece and want no new memory for each of them.
+        Takes the name, length and type of an array and returns a writable array: lets callers that parse many pieces
+        reuse memory.
 
     Returns
     -------
     ParsedLines
-        Its arrays may be views of larger ones.
+        Its arrays may be views of larger arrays.
 
     Raises
     ------
@@ -366,13 +366,13 @@ def parse(
     text = _as_text(buffer)
     limit = 2**32 if n_features is None else n_features
     skip = on_error == "skip"
-    # Room for the shortest lines and entries; what is not written to takes no memory.
+    # Room for the shortest possible lines and entries; pages that are never written take no memory.
     most_lines, most_entries = text.size // len("1\n") + 1, text.size // len(" 1:1") + 1
     room = room or (lambda _, length, dtype: np.empty(length, dtype))
     labels, indptr = room("labels", most_lines, np.float64), room("indptr", most_lines + 1, np.int64)
     features, values = room("features", most_entries, np.uint32), room("values", most_entries, np.float64)
     indptr[0] = 0
-    # The kernel relies on a final newline, instead of looking for the end at every byte.
+    # The kernel relies on a final newline instead of checking for the end at every byte.
     cut = _line_start(text, text.size)
     pieces = [(0, text[:cut])]
     if cut < text.size:

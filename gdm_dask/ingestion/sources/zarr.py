@@ -39,7 +39,7 @@ class ZarrMatrix(DenseSource):
 
 
 def _tree_info(path: str) -> dict[str, Any]:
-    """Size and newest change of a local folder's files."""
+    """Return size and latest change of a local folder's files."""
     stats = [os.stat(os.path.join(place, name)) for place, _, names in os.walk(path) for name in names]
     return {"size": sum(s.st_size for s in stats), "changed": str(max((s.st_mtime for s in stats), default=0))}
 
@@ -54,7 +54,7 @@ class ZarrRows:
     nbytes: int
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab."""
+        """Yield one slab."""
         import zarr
 
         matrix = zarr.open_array(self.path, mode="r")

@@ -1,4 +1,4 @@
-"""Raw documents as a source: batches of them become rows of n-grams."""
+"""Raw documents as a source: batches of documents become rows of n-grams."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gdm_dask.ingestion.source import CutSource, Source, SourceFacts
 from gdm_dask.ingestion.sources.documents.corpus import Corpus
 from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings, Vocabulary, count_vocabulary, hashed_names
 
-#: Bytes of text that are vectorised at a time.
+#: Bytes of text vectorised at a time.
 BATCH_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Some documents, counted in a vocabulary."""
+    """Some documents, counted with a vocabulary."""
 
     corpus: Corpus
     vocabulary: Vocabulary
@@ -34,12 +34,12 @@ class DocumentBatch:
         return int(self.corpus.lengths[self.numbers].sum())
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab."""
+        """Yield one slab."""
         yield lambda: matrix_slab(self.vocabulary.rows(self.corpus.read(self.numbers)), int(self.numbers[0]))
 
 
 def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabulary | None = None) -> Source:
-    """Documents as a source.
+    """Return documents as a source.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
     settings : TextSettings
         With `hashed`, dask-ml's HashingVectorizer makes the rows.
     vocabulary : Vocabulary, optional
-        Of the training set; the documents' own by default. It goes into the store.
+        Vocabulary of the training set; by default that of the documents. It is kept in the store.
     """
     if len(corpus) == 0:
         raise BadInput("there are no documents")
@@ -65,7 +65,7 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
     known = vocabulary
 
     def cut(max_bytes: int) -> list[DocumentBatch]:
-        del max_bytes  # batches are of a fixed size
+        del max_bytes  # batches have a fixed size
         return [DocumentBatch(corpus, known, batch) for batch in corpus.batches(BATCH_BYTES)]
 
     facts = SourceFacts(
@@ -76,14 +76,14 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
 
 
 def training_documents(corpus: Corpus, settings: TextSettings, named: bool = False) -> tuple[Source, dict[str, Any]]:
-    """A training set as a source with options of `run_ingest`.
+    """Return a training set as a source, with options of `run_ingest`.
 
     Parameters
     ----------
     corpus : Corpus
     settings : TextSettings
     named : bool
-        Name hashed features, by one more pass over the documents.
+        Name hashed features, at the cost of one more pass over the documents.
     """
     source = document_source(corpus, settings)
     named = named and settings.hashed is not None
@@ -91,19 +91,19 @@ def training_documents(corpus: Corpus, settings: TextSettings, named: bool = Fal
 
 
 def further_documents(corpus: Corpus, train_store: str | os.PathLike[str]) -> Source:
-    """Other documents, in the columns of a training store."""
+    """Return other documents as a source with the columns of a training store."""
     vocabulary = Vocabulary.load(train_store)
     return document_source(corpus, vocabulary.settings, vocabulary)
 
 
 def read_batches(corpus: Corpus) -> Iterator[list[bytes]]:
-    """The texts, batch by batch."""
+    """Yield the texts, batch by batch."""
     for batch in corpus.batches(BATCH_BYTES):
         yield corpus.read(batch)
 
 
 def name_hashed(corpus: Corpus, settings: TextSettings) -> list[str]:
-    """Names of hashed features, by one more pass over the documents."""
+    """Name hashed features, in one more pass over the documents."""
     return hashed_names(read_batches(corpus), settings)
 
 
@@ -122,5 +122,5 @@ def _hashed_source(corpus: Corpus, settings: TextSettings) -> Source:
         norm="l2" if settings.unit_rows else None, dtype=np.float32,
     )  # fmt: skip
     rows = vectorizer.transform(da.concatenate(parts))
-    rows._chunks = (tuple(map(len, batches)), (settings.hashed,))  # dask-ml does not know how many there are
+    rows._chunks = (tuple(map(len, batches)), (settings.hashed,))  # dask-ml does not know the number of rows
     return from_object(rows, corpus.labels)

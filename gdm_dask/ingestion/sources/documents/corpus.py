@@ -1,7 +1,7 @@
-"""Raw documents with a class each: a folder per class, CSV, JSON lines, or one packed file with an index.
+"""Raw documents with one class each: a folder per class, CSV, JSON lines, or one packed file with an index.
 
-A corpus knows where its documents are and reads them when they are wanted, so that it can be larger than memory (a
-packed corpus that is compressed is unpacked in memory).
+A corpus knows the places of its documents and reads them on demand, so it can be larger than memory (a compressed
+packed corpus is unpacked in memory).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Corpus:
     Attributes
     ----------
     paths : list of str
-        Files; one for all documents, or one for each.
+        Files; one for all documents, or one per document.
     offsets, lengths : ndarray of int64
-        Where each document is in its file.
+        Place of each document in its file.
     labels : ndarray of str
     identity : list
         Sizes and times of the files.
     extract : callable, optional
-        Makes the text of the bytes of a record; not given where each document is a file of its own.
+        Extracts the text from the bytes of a record; not given if each document is a file of its own.
     mail : bool
         Whether to strip the headers of mails.
     packed : bytes, optional
@@ -64,7 +64,7 @@ class Corpus:
         return len(self.labels)
 
     def read(self, numbers: np.ndarray) -> list[bytes]:
-        """The texts of some documents."""
+        """Return the texts of some documents."""
         texts = list(self._records(numbers))
         if self.extract is not None:
             texts = [self.extract(text) for text in texts]
@@ -86,13 +86,13 @@ class Corpus:
                     yield file.read(self.lengths[k])
 
     def batches(self, n_bytes: int) -> list[np.ndarray]:
-        """Numbers of the documents, cut into batches of about so many bytes."""
+        """Cut the numbers of the documents into batches of about `n_bytes` bytes."""
         behind = np.cumsum(self.lengths)
         cuts = np.searchsorted(behind, np.arange(n_bytes, behind[-1] if len(behind) else 0, n_bytes)) + 1
         return [part for part in np.split(np.arange(len(self)), np.unique(cuts)) if len(part)]
 
     def take(self, numbers: np.ndarray) -> Corpus:
-        """Some of the documents."""
+        """Return some of the documents."""
         paths = [self.paths[k] for k in numbers] if self._is_file_each else self.paths
         return replace(
             self,
@@ -104,7 +104,7 @@ class Corpus:
         )
 
     def split(self, test_fraction: float, seed: int = 0) -> tuple[Corpus, Corpus]:
-        """A training and a test part, by a checksum of the texts: copies of a text are on one side."""
+        """Split into a training and a test part by a checksum of the texts: copies of a text stay on one side."""
         chance = np.empty(len(self))
         for batch in self.batches(1 << 24):
             chance[batch] = [zlib.crc32(text, zlib.crc32(b"%d" % seed)) / 2**32 for text in self.read(batch)]
@@ -121,9 +121,9 @@ def open_corpus(path: str | os.PathLike[str], text: str = "text", label: str = "
         packed corpus: a folder with ``index.npz`` (arrays ``offset`` and `label`) and ``text.bin``, ``.xz``, ``.gz`` or
         ``.bz2``.
     text, label : str
-        Columns or keys of text and class.
+        Columns or keys of the text and the class.
     mail : bool
-        Strip the headers of mails, all but the subject: they tell the class.
+        Strip the headers of mails except the subject: they reveal the class.
     """
     place = Path(path)
     if not place.exists():
@@ -233,7 +233,7 @@ def _table(path: Path, text: str, label: str) -> Corpus:
 
 
 class _CountedLines:
-    """Lines of a file as text, counting their bytes: a CSV record may be of several lines."""
+    """Lines of a file as text, with a count of their bytes: a CSV record may span several lines."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -253,7 +253,7 @@ def _records(
 
 
 def strip_headers(document: bytes) -> bytes:
-    r"""Subject and body of a mail; what does not begin with headers is left as it is.
+    r"""Return subject and body of a mail; text that does not begin with headers is returned unchanged.
 
     >>> strip_headers(b"From a@b\nX-Spam: yes\nSubject: two\n words\n\nHello\n")
     b'two words\nHello\n'

@@ -1,4 +1,4 @@
-"""Byte n-grams of documents, as the webspam data has them: counts of every run of n consecutive bytes."""
+"""Byte n-grams of documents, as in the webspam data: counts of every sequence of n consecutive bytes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def byte_ngrams(
     n : int
         Length of the n-grams, 1 to 8.
     vocabulary : ndarray of uint64, optional
-        Codes of the n-grams to count, increasing: those of a training set. All that occur by default.
+        Codes of the n-grams to count, increasing, such as those of a training set. By default all that occur.
     unit_rows : bool
-        Scale each row to unit length, as webspam is.
+        Scale each row to unit length, as in webspam.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def byte_ngrams(
     if not known.all():
         pointers = np.concatenate([[0], np.cumsum(known)])[pointers]
         columns, counts = columns[known], counts[known]
-    index = np.int32 if max(len(vocabulary), len(columns)) < 2**31 else np.int64  # scikit-learn wants 32 bits
+    index = np.int32 if max(len(vocabulary), len(columns)) < 2**31 else np.int64  # scikit-learn requires 32 bits
     shape = (len(documents), len(vocabulary))
     matrix = sp.csr_array((counts, columns.astype(index), pointers.astype(index)), shape=shape)
     if unit_rows:
@@ -62,13 +62,13 @@ def byte_ngrams(
 
 
 def scale_rows(counts: sp.csr_array) -> None:
-    """Scale rows to unit length, in place; empty ones stay empty."""
+    """Scale rows to unit length, in place; empty rows stay empty."""
     lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
     counts.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(counts.indptr)).astype(np.float32)
 
 
 def ngram_names(codes: np.ndarray, n: int) -> list[str]:
-    r"""N-grams as text; bytes that are not UTF-8 or cannot be printed are escaped.
+    r"""Return n-grams as text; bytes that are not UTF-8 or not printable are escaped.
 
     >>> ngram_names(np.array([0x610A]), 2)
     ['a\\n']
@@ -82,7 +82,7 @@ def ngram_names(codes: np.ndarray, n: int) -> list[str]:
 
 @allocating
 def _count(text, bounds, n):  # type: ignore[no-untyped-def]
-    """Distinct codes of each document, increasing, their counts, and where each document's begin."""
+    """Return the distinct codes of each document, increasing, their counts, and the start of each document."""
     total = 0
     for document in range(len(bounds) - 1):
         total += max(0, bounds[document + 1] - bounds[document] - n + 1)

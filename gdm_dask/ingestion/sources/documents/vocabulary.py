@@ -1,4 +1,4 @@
-"""From documents to rows: n-grams of bytes, characters or words, counted in a vocabulary or hashed."""
+"""Convert documents to rows: n-grams of bytes, characters or words, counted with a vocabulary or hashed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gdm_dask.store.arrays import pack_text, unpack_text
 
 @dataclass(frozen=True)
 class TextSettings:
-    """How documents become rows.
+    """Settings for converting documents to rows.
 
     Attributes
     ----------
@@ -32,11 +32,11 @@ class TextSettings:
     ngrams : tuple of int
         Shortest and longest n-grams.
     min_df : int
-        Documents that an n-gram must occur in.
+        Minimum number of documents that contain an n-gram.
     unit_rows : bool
-        Scale rows to unit length; counts otherwise.
+        Scale rows to unit length; otherwise keep counts.
     hashed : int, optional
-        Hash the n-grams into so many features, without a vocabulary.
+        Hash the n-grams into this many features, without a vocabulary.
     """
 
     analyzer: str = "byte"
@@ -58,22 +58,22 @@ class TextSettings:
 
     @property
     def sizes(self) -> range:
-        """The lengths of n-grams."""
+        """Return the lengths of n-grams."""
         return range(self.ngrams[0], self.ngrams[1] + 1)
 
     def decode(self, document: bytes) -> str:
-        """A document as the analyzer wants it; a byte is a character of Latin-1."""
+        """Decode a document for the analyzer; as Latin-1, each byte becomes a character."""
         return document.decode("latin-1") if self.analyzer == "byte" else document.decode("utf-8", "replace")
 
     def analysis(self) -> dict[str, Any]:
-        """Arguments of scikit-learn's and dask-ml's vectorizers, whose own character n-grams merge white space."""
+        """Return arguments for scikit-learn's and dask-ml's vectorizers, whose character n-grams merge white space."""
         if self.analyzer == "word":
             return {"analyzer": "word", "ngram_range": self.ngrams}
         return {"analyzer": partial(character_ngrams, sizes=self.sizes)}
 
 
 def character_ngrams(text: str, sizes: range) -> list[str]:
-    """Every run of so many characters.
+    """Return every sequence of characters of these lengths.
 
     >>> character_ngrams("abc", range(2, 4))
     ['ab', 'bc', 'abc']
@@ -109,7 +109,7 @@ class Vocabulary:
         return [name for n, codes in pairs for name in ngram_names(codes, n)]
 
     def rows(self, documents: list[bytes]) -> sp.csr_array:
-        """Rows of documents; n-grams that the vocabulary does not have are left out."""
+        """Return rows of documents; n-grams missing from the vocabulary are dropped."""
         if self.settings.analyzer == "byte":
             pairs = zip(self.settings.sizes, self.codes, strict=True)
             parts = [byte_ngrams(documents, n, codes, unit_rows=False)[0] for n, codes in pairs]
@@ -123,7 +123,7 @@ class Vocabulary:
         return counts
 
     def packed(self) -> np.ndarray:
-        """All of it as bytes, equal for equal vocabularies: a store keeps them, for test sets."""
+        """Return the vocabulary as bytes, equal for equal vocabularies: a store keeps them for test sets."""
         buffer = io.BytesIO()
         arrays = {f"codes{n}": codes for n, codes in zip(self.settings.sizes, self.codes, strict=False)}
         arrays |= {f"terms.{key}": value for key, value in pack_text(self.terms).items()}
@@ -132,7 +132,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, store: str | os.PathLike[str]) -> Vocabulary:
-        """The vocabulary of a store of documents."""
+        """Load the vocabulary of a store of documents."""
         packed = open_store(store).packed_vocabulary
         if packed is None:
             raise BadInput(f"{os.fspath(store)}: there is no vocabulary in the store: make it with gdm ingest --text")
@@ -144,7 +144,7 @@ class Vocabulary:
 
 
 def count_vocabulary(batches: Iterable[list[bytes]], settings: TextSettings) -> Vocabulary:
-    """The n-grams that occur in at least `min_df` documents; one batch is in memory at a time.
+    """Collect the n-grams that occur in at least `min_df` documents, with one batch in memory at a time.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def _count_bytes(batches: Iterable[list[bytes]], settings: TextSettings) -> list
 
 
 def hashed_names(batches: Iterable[list[bytes]], settings: TextSettings) -> list[str]:
-    """Name of each hashed feature: the most frequent n-gram that falls on it, with how many others do.
+    """Name each hashed feature after its most frequent n-gram, with the number of other n-grams that share it.
 
     Examples
     --------

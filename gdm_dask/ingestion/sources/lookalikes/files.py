@@ -31,9 +31,9 @@ from gdm_dask.store.folder import write_whole
 from gdm_dask.system.progress import report
 from gdm_dask.system.resources import n_cores
 
-#: What `synthesise` can be like.
+#: Sets that `synthesise` can imitate.
 KINDS = (*LOOKALIKES, "paper")
-#: Samples of a test set for each of the training set.
+#: Size of a test set, as a fraction of the training set.
 TEST_SHARE = 0.25
 #: Most bytes of a nonzero in text (a space, ten digits, a colon, nine characters), and of a label.
 _PAIR_BYTES, _LABEL_BYTES = 22, 3
@@ -49,9 +49,9 @@ def synthesise(
     overwrite: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Write a generated set: svmlight text, or a store where the path ends in ``.zarr``.
+    """Write a generated set: svmlight text, or a store if the path ends in ``.zarr``.
 
-    The truth comes beside it: ``NAME.truth.json`` says what was made, ``NAME.truth.npz`` holds the groups.
+    The truth is written beside it: ``NAME.truth.json`` describes the set, ``NAME.truth.npz`` holds the groups.
 
     Parameters
     ----------
@@ -59,21 +59,21 @@ def synthesise(
     path : path
         ``.svm`` or ``.zarr``.
     scale : float
-        Of the numbers of samples and features; a sample keeps its nonzeros while the features allow.
+        Factor for the numbers of samples and features; a sample keeps its nonzeros as far as the features allow.
     seed : int
     test : path, optional
-        A test set of the same kind: a quarter as many samples; the paper's has as many.
+        Path of a test set of the same kind, with a quarter of the samples; the paper's has as many.
     n_workers : int, optional
         Parallel tasks; the result does not depend on it.
     overwrite : bool
-        Replace what is there.
+        Replace existing files.
     **options
-        Of `run_ingest`, for stores.
+        Options of `run_ingest`, for stores.
 
     Returns
     -------
     dict
-        What was made.
+        Description of the set.
     """
     if like not in KINDS:
         raise BadInput(f"`like` must be one of {', '.join(KINDS)}, got {like!r}")
@@ -104,7 +104,7 @@ def synthesise(
 
 
 def write_truth(path: Path, facts: dict[str, Any], groups: list[np.ndarray], **arrays: np.ndarray) -> None:
-    """Write the planted groups as one array of members and the offset of each group."""
+    """Write the planted groups as one array of members, and the offset of each group."""
     offsets = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
     members = np.concatenate(groups) if groups else np.zeros(0, np.int64)
     with _whole(Path(f"{path}.truth.npz")) as file:
@@ -113,7 +113,7 @@ def write_truth(path: Path, facts: dict[str, Any], groups: list[np.ndarray], **a
 
 
 def read_groups(path: str | os.PathLike[str]) -> list[np.ndarray]:
-    """The planted groups of a generated set, for `gdm_dask.ingestion.sources.lookalikes.paper_data.compare_groups`."""
+    """Read the planted groups of a generated set, for `compare_groups` in `lookalikes.paper_data`."""
     with np.load(f"{os.fspath(path)}.truth.npz", allow_pickle=False) as truth:
         return np.split(truth["members"].astype(np.int64), truth["offsets"][1:-1])
 
@@ -121,7 +121,7 @@ def read_groups(path: str | os.PathLike[str]) -> list[np.ndarray]:
 def write_text(
     path: Path, lookalike: Lookalike, seed: int, start: int, stop: int, n_workers: int | None = None
 ) -> None:
-    """Write samples of a lookalike as svmlight text, in order; a part for each worker is in memory."""
+    """Write samples of a lookalike as svmlight text, in order, with one part per worker in memory."""
     jobs = lookalike_parts(lookalike, seed, start, stop)
     workers = n_workers or n_cores()
     with (
@@ -139,7 +139,7 @@ def write_text(
 
 
 def text_of(job: LookalikeRows) -> np.ndarray:
-    """Samples of a lookalike as svmlight text, features counted from 1."""
+    """Return samples of a lookalike as svmlight text; features are numbered from 1."""
     slab = next(job.slabs())()
     assert slab.labels is not None
     assert slab.features is not None
@@ -152,7 +152,7 @@ def text_of(job: LookalikeRows) -> np.ndarray:
 
 
 def scaled_paper_data(scale: float, seed: int) -> GroupedData:
-    """The paper's synthetic data with its numbers of samples, features and groups scaled."""
+    """Return the paper's synthetic data with its numbers of samples, features and groups scaled."""
     if not scale > 0:
         raise BadInput(f"`scale` must be positive, got {scale!r}")
     samples, features = max(20, round(2048 * scale)), max(200, round(10_000 * scale))
@@ -181,7 +181,7 @@ def _write_paper(
 
 @contextmanager
 def _whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when all of it is written."""
+    """Open a file that gets its name when it is completely written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

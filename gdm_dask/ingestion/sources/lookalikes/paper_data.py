@@ -19,7 +19,7 @@ class GroupedData:
     y, y_test : ndarray of shape (n_samples,)
         -1 or +1.
     groups : list of ndarray
-        Features of each predictive group, sorted.
+        Members of each predictive group, sorted.
     weights : ndarray of shape (n_groups,)
         Predictive power of each group.
     """
@@ -43,23 +43,23 @@ def make_paper_data(
 ) -> GroupedData:
     """Generate data as in section 4.1 of the paper.
 
-    Each group has a latent standard normal variable. The label is the sign of their sum, weighted with N(0, 1) weights.
-    The members of a group are its latent variable with noise, such that two of them correlate with `correlation`; all
-    other features are noise. The paper leaves the sizes of the groups and the correlation open; here the groups with
-    several members have 2 to `largest_group` of them.
+    Each group has a latent standard normal variable. The label is the sign of the sum of these variables, weighted by
+    N(0, 1) weights. The members of a group are its latent variable plus noise, such that two of them have the
+    correlation `correlation`; all other features are noise. The paper specifies neither the sizes of the groups nor the
+    correlation; here the groups with several members have 2 to `largest_group` of them.
 
     Parameters
     ----------
     n_samples : int
-        In the training set, and in the test set.
+        Size of the training set, and of the test set.
     n_features : int
     n_groups : int
-        Predictive groups.
+        Number of predictive groups.
     n_multiple : int
-        Groups with several members; the others have one.
+        Number of groups with several members; the others have one.
     largest_group : int
     correlation : float
-        Between two members of a group with several.
+        Correlation between two members of a group.
     seed : int
 
     Returns
@@ -97,17 +97,17 @@ def make_paper_data(
 
 @dataclass(frozen=True)
 class GroupRecovery:
-    """How found groups compare with planted ones.
+    """Comparison of found groups with planted ones.
 
     Attributes
     ----------
     n_found : int
-        Planted groups with a support among their members.
+        Number of planted groups with a support among their members.
     n_planted : int
     precision : float
-        Supports that belong to a planted group, of all supports.
+        Share of the supports that belong to a planted group.
     f1 : float
-        Mean F1 of the members, over the planted groups with several members that were found; NaN where none was.
+        Mean F1 of the members, over the planted groups with several members that were found; NaN if none was found.
     """
 
     n_found: int

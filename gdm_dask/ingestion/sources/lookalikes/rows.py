@@ -1,4 +1,4 @@
-"""Kernels that generate rows of a lookalike, each from its number and a seed, and write rows as svmlight text."""
+"""Kernels that generate rows of a lookalike from their numbers and a seed, and write rows as svmlight text."""
 
 # numba types the kernels:
 # mypy: allow-untyped-defs, no-check-untyped-defs
@@ -9,15 +9,15 @@ import numpy as np
 
 from gdm_dask.system.jit import allocating, inlined, inner, kernel
 
-#: How often a member of a planted group is there when the group is.
+#: Probability that a member of a planted group is present if the group is.
 MEMBER = 0.97
-#: Decimals of the values of rows of unit length; text and stores hold the same numbers.
+#: Resolution of the values in rows of unit length; text and stores hold the same numbers.
 SCALE = 1e6
 
 
 @inlined
 def _mix(state):
-    """A well-mixed 64-bit number from a counter (the finaliser of SplitMix64)."""
+    """Return a well-mixed 64-bit number from a counter (the finaliser of SplitMix64)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
@@ -25,21 +25,21 @@ def _mix(state):
 
 @inner
 def _stream(seed, number, purpose):
-    """First state of the random numbers of a row for one purpose."""
+    """Return the first state of a row's random numbers for one purpose."""
     state = _mix(np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(purpose))
     return _mix(state + np.uint64(number) * np.uint64(0xD1342543DE82EF95))
 
 
 @inlined
 def _uniform(state, k):
-    """The k-th number in (0, 1) of a stream."""
+    """Return the k-th number in (0, 1) of a stream."""
     bits = _mix(state + np.uint64(k + 1) * np.uint64(0x9E3779B97F4A7C15))
     return (np.float64(bits >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
 
 
 @allocating
 def row_lengths(seed, numbers, mean, spread):
-    """Features to draw for each row: log-normal around `mean`."""
+    """Return the number of features to draw for each row: log-normal around `mean`."""
     out = np.empty(len(numbers), np.int64)
     for i in range(len(numbers)):
         state = _stream(seed, numbers[i], 2)
@@ -50,7 +50,7 @@ def row_lengths(seed, numbers, mean, spread):
 
 @inner
 def _rank(u, n, exponent):
-    """A rank in [0, n) whose frequency falls as a power of it."""
+    """Return a rank in [0, n) whose frequency falls as a power of the rank."""
     if abs(exponent - 1.0) < 1e-9:
         rank = np.exp(u * np.log(n + 1.0))
     else:
@@ -60,7 +60,7 @@ def _rank(u, n, exponent):
 
 @inner
 def _coprime_step(n):
-    """A step that visits all numbers below n, far from regular."""
+    """Return a step that visits all numbers below n, in an irregular order."""
     step = np.int64(n * 0.6180339887498949) | 1
     while True:
         a, b = step, n
@@ -73,7 +73,7 @@ def _coprime_step(n):
 
 @allocating
 def feature_of(ranks, n_features):
-    """Features of ranks: scattered, so that frequent ones do not stand together."""
+    """Map ranks to features; frequent features are scattered."""
     step = np.uint64(_coprime_step(n_features))
     out = np.empty(len(ranks), np.uint32)
     for k in range(len(ranks)):
@@ -88,8 +88,8 @@ def fill_rows(
 ):  # fmt: skip
     """Generate rows: labels, and compressed rows with increasing features.
 
-    Samples below `n_samples` get their share of the `n_single` features that occur once; those behind are of a test
-    set, and have none of them.
+    Samples below `n_samples` get their share of the `n_single` features that occur once. Later samples belong to a test
+    set and have none of them.
     """
     step = np.uint64(_coprime_step(n_features))
     n_shared = n_features - n_single
@@ -122,7 +122,7 @@ def fill_rows(
 
 @inner
 def _write_row(drawn, unit_rows, features, values, place):
-    """Distinct features of a sorted row with their counts (or 1); returns the place behind it."""
+    """Write the distinct features of a sorted row with their counts (or 1); return the place after it."""
     start = place
     for k in range(len(drawn)):
         if k > 0 and drawn[k] == drawn[k - 1]:
@@ -145,7 +145,7 @@ def _write_row(drawn, unit_rows, features, values, place):
 
 @kernel
 def format_rows(labels, indptr, features, values, out):
-    """Write rows as svmlight text (features from 1) into `out`; returns the bytes used."""
+    """Write rows as svmlight text (features from 1) to `out`; return the bytes used."""
     place = 0
     for i in range(len(labels)):
         out[place] = ord("+") if labels[i] > 0 else ord("-")
@@ -176,7 +176,7 @@ def _write_number(number, out, place):
 
 @inner
 def _write_value(value, out, place):
-    """A value that is a multiple of 1 / SCALE, without trailing zeros."""
+    """Write a multiple of 1 / SCALE without trailing zeros."""
     whole = np.int64(value * SCALE + 0.5)
     place = _write_number(whole // np.int64(SCALE), out, place)
     rest = whole % np.int64(SCALE)
