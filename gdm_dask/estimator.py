@@ -28,9 +28,9 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     n_features_to_select : int, optional
         How many supports to select. Where samples are many, three times as many enter by the cutting plane, and the
         best of them are chosen by backward steps and swaps that weigh fit against redundancy; where they are few, or
-        with tau = 0, the first to enter are taken, but for swaps that lower redundancy. Few are fewer than 100
-        effective samples for each support, or fewer than 20 samples with ``master="cuts"``. Without a number of
-        supports, the cutting plane runs to `tol` or `max_cuts`, and every support with a nonzero weight is kept.
+        with tau = 0, the first to enter are taken. Few are fewer than 100 effective samples for each support, or fewer
+        than 20 samples with ``master="cuts"``. Without a number of supports, the cutting plane runs to `tol` or
+        `max_cuts`, and every support with a nonzero weight is kept.
     tau : float
         Features correlate from ``|rho| >= 1 - tau`` on; in [0, 1). 0 switches the constraint off, which is the Feature
         Generating Machine (FGM).

@@ -192,8 +192,6 @@ class Problem:
             else:
                 self.working_set = None
         if self.stopped:
-            if self.working_set is not None and self.settings.n_next:
-                self._keep_next(self.working_set, self.settings.n_next)
             self.working_set = None
 
     def enough(self) -> str:
@@ -300,19 +298,6 @@ class Problem:
         """Leave features that the cut came past in the pool."""
         known = set(self.pool.features)
         fresh = [place for place in cut.passed[: self.settings.pool_per_cut] if seen.features[place] not in known]
-        if fresh:
-            self.pool.add(seen.features[fresh], seen.rows.rows(np.array(fresh)))
-            self._keep_seen(seen, fresh)
-
-    def _keep_next(self, seen: WorkingSet, n_wanted: int) -> None:
-        """Leave the best free features in the pool, which would have become supports next."""
-        known, found = set(self.pool.features), np.zeros(0, np.int64)
-        order = seen.order(seen.sizes(self.master.duals), 0.0)
-        for first in range(0, len(order), n_wanted):
-            if len(found) >= n_wanted:
-                break
-            found = np.concatenate([found, seen.free(order[first : first + n_wanted])])
-        fresh = [place for place in found[:n_wanted].tolist() if seen.features[place] not in known]
         if fresh:
             self.pool.add(seen.features[fresh], seen.rows.rows(np.array(fresh)))
             self._keep_seen(seen, fresh)

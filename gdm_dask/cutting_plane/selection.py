@@ -16,9 +16,6 @@ which is (3) with an intercept, summed over the outputs k, with the squared hing
    and give up no more than a budget of G in all (`redundancy_budget`). RED(S) is the mean of |rho| over the pairs of
    S, plus what it is for independent features, so that nothing is gained below that.
 
-Where samples are few, such a choice would fit the noise. Then the first k supports to enter are taken, and only the
-third step follows, with the C of the search: swaps may bring in features that would have entered next.
-
 Swaps may also bring in a feature that was passed over because it correlates with a support, in place of that support;
 whatever is chosen is pairwise uncorrelated. What a removal or a swap costs is known in closed form while the active
 samples stay the same (see `svm`); after each round of them they are found anew.
@@ -52,11 +49,6 @@ REDUNDANCY_PRICE = 0.06
 #: redundancy of 50 or 100 features goes for 0.05 to 0.2 % of accuracy.
 REDUNDANCY_BUDGET = 0.006
 BUDGET_FEATURES = 50
-#: The same where samples are few, and the first k supports to enter are taken: there the machine is shrunk, and G of
-#: many sets is about the same. Measured on held-out parts of genes, text and digits: a sixth of the redundancy goes,
-#: for no accuracy.
-THIN_PRICE = 0.5
-THIN_BUDGET = 0.03
 #: Features of the pool that may stand in for supports, over all outputs with a Hessian of their own.
 MAX_OTHERS = 6000
 #: Stands for a G of 0, of features that are worth nothing.
@@ -78,15 +70,14 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
         strengths = strengths_of(weights)
         chosen = np.flatnonzero(strengths > NO_WEIGHT * strengths.max())
         weights = weights[:, chosen]
-    elif len(features) <= k and not (problem.settings.n_next and problem.pool.features):
+    elif len(features) <= k:
         chosen = np.arange(len(features))
     else:
         master, limit, loss = problem.master, problem.supports.limit, problem.task.choice
         n_hessians = 1 if loss.one_gram else len(master.targets)
         others, other_rows = problem.pool.without(features, MAX_OTHERS // n_hessians)
         C = problem.settings.C_choice or problem.settings.C
-        pick = choose if len(features) > k else thin
-        chosen, weights = pick(master.rows, master.targets, C, k, other_rows, limit, master.weights, loss)
+        chosen, weights = choose(master.rows, master.targets, C, k, other_rows, limit, master.weights, loss)
         if other_rows is not None:
             features, rows = features + others, stack([rows, other_rows])
     order = np.argsort(-strengths_of(weights), kind="stable")
@@ -172,29 +163,6 @@ def choose(
         chosen = _swap(machine, chosen, conflicts, 0.0, np.inf)
         most = machine.value + redundancy_budget(k) * machine.explained
         chosen = _swap(machine, chosen, conflicts, REDUNDANCY_PRICE, most)
-        return chosen, machine.W[:, chosen]
-
-
-def thin(
-    supports: Rows,
-    targets: np.ndarray,
-    C: float,
-    k: int,
-    others: Block | None,
-    limit: float,
-    sample_weights: np.ndarray | None = None,
-    loss: Loss = SQUARED_HINGE,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Exchange supports for features that correlate less with the others, for a small part of G; as `choose`."""
-    with single_threaded_blas():
-        machine = LocalMachine(supports, targets, C, sample_weights, loss)
-        chosen = np.arange(supports.n_rows)
-        machine.solve(chosen)
-        if others is not None:
-            machine.extend(others)
-        conflicts = machine.correlations >= limit
-        most = machine.value + THIN_BUDGET * machine.explained
-        chosen = _swap(machine, chosen, conflicts, THIN_PRICE, most)
         return chosen, machine.W[:, chosen]
 
 

@@ -66,8 +66,6 @@ class Settings:
         hold the same supports again, and the search would stall before there are enough.
     pool_per_cut : int
         Features that each cut leaves in the pool.
-    n_next : int
-        Features that would have entered next, which the last cut leaves there.
     intercept : bool
         Whether the machine has an intercept; the paper's has none.
     n_working : int
@@ -100,7 +98,6 @@ class Settings:
     matching: str = "greedy"
     n_supports: int | None = None
     pool_per_cut: int = 0
-    n_next: int = 0
     intercept: bool = True
     n_working: int = WORKING_FEATURES
     cuts_per_read: int = 10
@@ -191,11 +188,8 @@ def choose_settings(
         size = cut_size
         if size == "auto":
             size = min(FREE_CUT_SIZE, n_features) if n_wanted is None else -(-n_wanted // CUTS_PER_SELECTION)
-        # where it was measured; with several classes or numbers, swaps like features that live on few samples
-        is_thinned = task == "two classes" and is_merged and tau > 0 and k is not None and n_wanted == k <= MAX_CHOSEN
-        pool = POOL_PER_CUT * int(size) if n_wanted != k or is_thinned else 0
-        n_next = k if is_thinned and k is not None else 0
-        return replace(same, n_supports=n_wanted, cut_size=int(size), pool_per_cut=pool, n_next=n_next, **options)
+        pool = POOL_PER_CUT * int(size) if n_wanted != k else 0
+        return replace(same, n_supports=n_wanted, cut_size=int(size), pool_per_cut=pool, **options)
 
     if k is None:
         return entering(None)

@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.selection import THIN_BUDGET, select
 from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.errors import BadInput
 
@@ -107,31 +106,3 @@ def test_who_is_merged() -> None:
         GroupDiscoveryMachine(5, master="both").fit(X.T, y)
     with pytest.raises(BadInput, match="`master` must be None or 'cuts' without a number of features, got 'merged'"):
         GroupDiscoveryMachine(master="merged").fit(X.T, y)
-
-
-@many(20)
-@given(kinds, st.integers(12, 40), st.integers(20, 60), st.booleans(), seeds)
-def test_supports_give_way_to_features_that_correlate_less(kind, m, n, sparse, seed) -> None:
-    """For a small part of the gain, and the promise holds."""
-    X, y = informative(m, n, seed, kind)
-    problem, _ = searched(X, y, sparse, pool_per_cut=8, n_next=6)
-    entered = problem.supports.features
-    if len(entered) < 6:
-        return
-    chosen, rows, _ = select(problem, 6)
-    assert len(set(chosen.tolist())) == 6
-    np.testing.assert_array_equal(rows.to_scipy().toarray(), X[chosen])
-    assert not reference.correlated(X, 0.25)[np.ix_(chosen, chosen)].any()
-    assert reference.redundancy_rate(X[chosen]) <= reference.redundancy_rate(X[entered]) + 1e-9
-    Z = reference.normalise(X)
-    empty, before, after = (value(Z[list(some)], y) for some in ((), entered, chosen))
-    assert empty - after >= (1 - THIN_BUDGET) * (empty - before) - 1e-6 * empty
-
-
-def value(Z: np.ndarray, y: np.ndarray) -> float:
-    """Optimum of (3) with C = 1 and an intercept."""
-    if not len(Z):
-        return 0.5 * float(np.sum((y - y.mean()) ** 2))
-    r = residuals(Z, y, 1.0)
-    w = Z @ r
-    return 0.5 * float(w @ w + r @ r)
