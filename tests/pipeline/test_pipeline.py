@@ -197,13 +197,13 @@ def test_a_fit_that_was_interrupted_goes_on_from_its_checkpoint(place, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(RunDirectory, "fit", interrupted)
         with pytest.raises(Stop):
-            run()
+            run("fit.C=50.0")
     last = History(place / "runs/tiny").records()[-1]
     assert (last.status, last.exit_code) == ("interrupted", 143)
     assert len(list(place.glob("runs/tiny/runs/*/checkpoint.npz"))) == 1
     seen = []
     monkeypatch.setattr(steps.logger, "info", lambda text, *arguments: seen.append(str(arguments[0])))
-    run()
+    run("fit.C=50.0")
     assert seen[0].startswith("cut 4")
 
 
