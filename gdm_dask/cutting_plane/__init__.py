@@ -1,1 +1,1 @@
-"""The paper: Algorithm 1, Algorithm 2, and the choice of k supports."""
+"""The paper's method: Algorithm 1, Algorithm 2 and the choice of k supports."""

@@ -1,14 +1,13 @@
-"""Algorithm 1: add the most violated cut, solve the master problem, repeat; with valid bounds at every read.
+"""Algorithm 1: add the most violated cut, solve the master problem, repeat; every read gives valid bounds.
 
-With the duals of the master problem over the cuts so far,
+With the duals of the master problem over the cuts found so far,
 
 - its optimum is a *lower* bound on (4), because it has fewer constraints;
 - its objective at these duals, with a valid bound on (6) in place of the cuts, is an *upper* bound.
 
-Both are about (4) over the features that no support covers. All cuts lie in that set; as supports are found the set
-shrinks, the optimum of (4) over it can only fall, and bounds from above that were found earlier stay valid. Cuts that
-are taken from a working set between two reads raise the lower bound; the upper bound waits for the next read, which
-knows the scores of all features.
+Both bounds refer to (4) over the features that no support covers. All cuts lie in this set. As supports are found, the
+set shrinks and the optimum of (4) over it can only fall, so earlier upper bounds stay valid. Cuts taken from a working
+set between two reads raise the lower bound; the upper bound is updated at the next read, which scores all features.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ def solve(
     on_cut: Callable[[Problem], None],
     on_read: Callable[[], None] = lambda: None,
 ) -> None:
-    """Find cuts until each problem's bounds meet, its cuts repeat, or there are enough. All share every read.
+    """Add cuts to each problem until its bounds meet, its cuts repeat or it has enough. All problems share every read.
 
     Parameters
     ----------
     problems : list of Problem
-        New ones, or some that were stopped.
+        New problems, or problems that were stopped.
     data : Data
     on_cut : callable
-        Gets a problem after each of its cuts; with several problems, in any thread.
+        Called with a problem after each of its cuts; with several problems, from any thread.
     on_read : callable, optional
-        Called when all problems have taken their cuts from a read.
+        Called after all problems have taken their cuts from a read.
     """
     for problem in problems:
-        problem.advance(on_cut)  # with the working set that it was stopped with
+        problem.advance(on_cut)  # continue with the working set it was stopped with
     while waiting := [problem for problem in problems if not problem.stopped]:
         clock, bytes_before = work_clock(), data.counts.bytes_read
         seen = read(data, [problem.question() for problem in waiting], [problem.fold for problem in waiting])
@@ -56,9 +55,9 @@ def solve(
 def _advance(
     problems: Sequence[Problem], seen: Iterable[Seen], cost: tuple[float, int], on_cut: Callable[[Problem], None]
 ) -> None:
-    """Let each problem take its cuts: one after the other, or several at once, each of them as it would alone.
+    """Let each problem take its cuts, one problem after the other or several in parallel; the results are the same.
 
-    What a read brought for a problem is put together when a thread is free for it, so that few are there at a time.
+    The result of a read is assembled for a problem only when a thread is free for it, so few are in memory at a time.
     """
 
     def take_cuts(problem: Problem, found: Seen) -> None:

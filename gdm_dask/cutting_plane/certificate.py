@@ -1,13 +1,13 @@
-"""A certificate for k: what part of the best possible gain the chosen features reach, proved.
+"""Certificate for k: a proven lower bound on the share of the best possible gain that the chosen features reach.
 
-With P(S) the optimum of the machine on the features S alone, their gain is P(no features) - P(S). Problem (4) with cuts
-of k features is a relaxation of the search for the best S of k uncorrelated features, so every dual A of the master
-problem proves, for all such S at once,
+Let P(S) be the optimum of the machine on the features S alone; the gain of S is P(no features) - P(S). Problem (4) with
+cuts of k features is a relaxation of the search for the best S of k uncorrelated features, so every dual A of the
+master problem proves, for all such S at once,
 
     1 / (4 P(S)) <= (quad(A) + 1/2 q) / lin(A)^2
 
 where q bounds the sum of squared scores of k uncorrelated features, over all features: supports cover nothing here. The
-duals of the chosen set give the first bound, a cutting plane with cuts of k features improves it.
+duals of the chosen set give the first bound; a cutting plane with cuts of k features improves it.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master
 
-#: Reads of the data, at most.
+#: Maximum number of reads of the data.
 CERTIFY_READS = 10
-#: The share has to grow by this much in two reads, or no further one is made.
+#: Stop reading unless the share grows by this much in two reads.
 LEAST_GROWTH = 2e-3
-#: Features in all cuts, at most, for each support that entered: the memory plan has room for them. A few with short
-#: rows, of so many values in all, need no plan.
+#: Maximum number of features in all cuts, per support that entered: the memory plan has room for them. A few features
+#: with short rows, up to this many values in all, need no plan.
 MOST_FEATURES = 3
 FEW_FEATURES, FEW_VALUES = 300, 5_000_000
-#: Accuracy of master problems whose duals are only asked for a bound.
+#: Accuracy of master problems whose duals are only needed for a bound.
 SEARCH_TOL = 1e-4
-#: Part of P(no features) by which bounds are loosened, for rounding.
+#: Bounds are loosened by this part of P(no features), to allow for rounding.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proved about a set of features.
+    """Proven quality of a set of features.
 
     Attributes
     ----------
     share : float
-        In [0, 1]: the gain of the set is at least this part of the gain of any k uncorrelated features.
+        In [0, 1]: the gain of the set is at least this share of the gain of any k uncorrelated features.
     n_reads : int
-        Reads of the data that the proof took.
+        Reads of the data that the proof needed.
     """
 
     share: float
@@ -67,21 +67,21 @@ def certify(
     rows: Block,
     weights: np.ndarray | None = None,
 ) -> Certificate:
-    """Prove what part of the best possible gain of `k` uncorrelated features some features reach.
+    """Prove which share of the best possible gain of `k` uncorrelated features the given features reach.
 
     Parameters
     ----------
     data : Data
     targets : ndarray of shape (n_outputs, n_samples)
     settings : Settings
-        Of the fit: C, tau, intercept and matching.
+        Settings of the fit: C, tau, intercept and matching.
     k : int
     features : ndarray of int64
-        At most `k`.
+        At most `k` features.
     rows : Block
-        Their raw rows.
+        Raw rows of the features.
     weights : ndarray of shape (n_samples,), optional
-        Of the samples, as in the fit.
+        Sample weights, as in the fit.
     """
     search = Search(targets, settings, k, weights)
     empty = objective(search.master.bound(0.0))
@@ -101,12 +101,12 @@ def certify(
 
 
 def objective(theta: float) -> float:
-    """P of theta = 1/(4P): a bound of theta from above is one of P from below."""
+    """Return P for theta = 1/(4P): an upper bound on theta gives a lower bound on P."""
     return 0.25 / theta if theta > 0 else np.inf
 
 
 class Search:
-    """The cutting plane over all features, with cuts of k."""
+    """Cutting plane over all features, with cuts of k features."""
 
     def __init__(self, targets: np.ndarray, settings: Settings, k: int, weights: np.ndarray | None = None) -> None:
         self.limit = correlation_limit(settings.tau)
@@ -120,7 +120,7 @@ class Search:
         self._cuts: list[set[int]] = []
 
     def question(self) -> Question:
-        """The best of all features, for the present duals."""
+        """Ask for the best of all features under the current duals."""
         n_least = LEAST_CUTS * self._k
         n_working = max(self._settings.n_working, n_least)
         least_effective = self._task.least_effective(self.master.total_weight)
@@ -129,11 +129,11 @@ class Search:
         )
 
     def find(self, seen: WorkingSet, matching: str) -> Cut:
-        """The most violated cut."""
+        """Find the most violated cut."""
         return find_cut(seen, self.master.duals, np.zeros(0), self._k, self.limit, matching)
 
     def improve(self, seen: WorkingSet, cut: Cut) -> bool:
-        """Add a cut, and further ones from the same working set; returns whether the duals are new."""
+        """Add a cut, and further cuts from the same working set; return whether the duals have changed."""
         n_before = len(self._cuts)
         while len(self._cuts) < n_before + self._settings.cuts_per_read and self._is_worth_it(seen, cut):
             positions = np.array(cut.positions)
@@ -149,7 +149,7 @@ class Search:
         return is_new and len(self._places.keys() | features) <= self._most
 
     def add(self, features: np.ndarray, rows: Block) -> None:
-        """Add a cut to the master problem, and the rows of features that no earlier one holds."""
+        """Add a cut to the master problem, with the rows of features that no earlier cut holds."""
         fresh = np.array([n for n, feature in enumerate(features.tolist()) if feature not in self._places], np.int64)
         for feature in features[fresh].tolist():
             self._places[feature] = len(self._places)

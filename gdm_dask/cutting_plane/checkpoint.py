@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a fit after each cut, in one file that is replaced whole."""
+"""Checkpoints: the state of a fit after each cut, in one file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ State = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 class Checkpoint:
-    """The file that a fit saves its state to, and the job that the state is of.
+    """File that holds the state of a fit, and the job that the state belongs to.
 
     Parameters
     ----------
     path : Path
     job : dict
-        Data and parameters, in plain values; a checkpoint of another job is refused.
+        Data and parameters, as plain values; a checkpoint of another job is refused.
     """
 
     def __init__(self, path: Path, job: dict[str, Any]) -> None:
         if not path.absolute().parent.is_dir():
             raise BadInput(f"{path}: there is no such folder to save the state in")
         self.path = path
-        self._job = json.loads(json.dumps(job))  # as it will be read
+        self._job = json.loads(json.dumps(job))  # as it will be read back
 
     def exists(self) -> bool:
-        """Whether a state was saved."""
+        """Return whether a state was saved."""
         return self.path.exists()
 
     def save(self, problems: Mapping[int, Problem], losses: Mapping[int, list[float]] | None = None) -> None:
-        """Write the state of some problems, by their numbers; of those that are done, what they lost may be enough."""
+        """Write the states of problems, by number; for finished problems, their losses may be enough."""
         begun = {number: problem for number, problem in problems.items() if problem.cuts}
         try:
             write_whole(self.path, _packed(begun, self._job, dict(losses or {})))
@@ -64,7 +64,7 @@ class Checkpoint:
             ) from error
 
     def load(self, problems: Mapping[int, Problem], data: Data) -> dict[int, list[float]]:
-        """Bring new problems to where their state was saved; they go on to the same bits. Returns the losses."""
+        """Restore new problems to their saved state, from which they continue to the same bits; return the losses."""
         document, states = _read(self.path)
         self._check_job(document["job"])
         try:
@@ -100,7 +100,7 @@ def _packed(problems: dict[int, Problem], job: dict[str, Any], losses: dict[int,
 
 
 def _state(problem: Problem) -> State:
-    """Document and arrays of a problem with at least one cut."""
+    """Return the document and arrays of a problem with at least one cut."""
     solution, seen = problem.solution, problem.working_set
     assert solution is not None
     document = {
@@ -126,9 +126,9 @@ def _state(problem: Problem) -> State:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[int, State]]:
-    """Document of a checkpoint, and the state of each problem; nothing is unpickled."""
+    """Read the document of a checkpoint and the state of each problem; nothing is unpickled."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # its members have checksums
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # members have checksums
             document = json.loads(arrays["document"].tobytes())
             version = document["format_version"]
             states = (
@@ -148,7 +148,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, State]]:
 
 
 def _states(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[int, State]:
-    """The state of each problem, all of whose parts are there."""
+    """Return the state of each problem, after checking that it is complete."""
     states = {}
     is_whole = all(isinstance(document[name], dict) for name in ("job", "problems", "losses"))
     for number, own in document["problems"].items():
@@ -166,7 +166,7 @@ def _unreadable(path: Path, reason: str) -> BadInput:
 
 
 def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.ndarray], data: Data) -> None:
-    """Read the rows of all features again, and add the cuts one after the other."""
+    """Read the rows of all features again and add the cuts one after the other."""
     supports, pool, working = np.array(document["supports"]), np.array(document["pool"], np.int64), state["working"]
     wanted = np.unique(np.concatenate([supports, pool, working]))
     whole = data.rows(wanted)

@@ -9,25 +9,25 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from gdm_dask.cutting_plane.working_set import WorkingSet
 from gdm_dask.errors import GdmError
 
-#: Candidates that are compared first, at least.
+#: Minimum number of candidates in the first comparison.
 FIRST_BATCH = 16
 
 
 def exact(
     seen: WorkingSet, order: np.ndarray, sizes: np.ndarray, support_sizes: np.ndarray, size: int, limit: float
 ) -> tuple[list[int], list[int], float]:
-    """The best cut of the free features of a working set and of some supports.
+    """Find the best cut among the free features of a working set and the given supports.
 
-    Candidates that were not compared enter as `size` dummies without conflicts, with the largest size that they can
-    have; the solution is exact when it uses none of them, and more candidates are compared until that is so, or all
-    were.
+    Candidates that have not been compared enter as `size` dummies without conflicts, with the largest size they can
+    have. The solution is exact if it uses no dummy; more candidates are compared until it does not, or until all are
+    compared.
 
     Returns
     -------
     positions, supports : list of int
-        The features of the cut in the working set, and among the supports.
+        Features of the cut: positions in the working set, and among the supports.
     bound : float
-        At least the optimum over all features.
+        Upper bound on the optimum over all features.
     """
     n_supports = len(support_sizes)
     order = seen.without_copies(order)
@@ -45,7 +45,7 @@ def exact(
         value = float(sum(squares[place] for place in chosen))
         if len(chosen) == len(solution) or value >= bound * (1 - 1e-12):
             break
-        if first >= len(order):  # the best of the working set, though others may be better
+        if first >= len(order):  # the best of the working set, though features outside may be better
             chosen, value = independent_set(squares.tolist(), conflicts, size, 0.0)
             break
         wanted = max(len(free), FIRST_BATCH)
@@ -56,7 +56,7 @@ def exact(
 def independent_set(
     squares: list[float], conflicts: list[set[int]], size: int, floor: float
 ) -> tuple[list[int], float]:
-    """The best set, by HiGHS: its positions (those past the candidates are dummies), and a valid bound on its value.
+    """Find the best set with HiGHS; return its positions (dummies follow the candidates) and a valid bound.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def independent_set(
 
 
 def edge_cliques(conflicts: list[set[int]]) -> list[set[int]]:
-    """Cliques that cover every conflict: fewer and stronger constraints than one for each pair."""
+    """Cover all conflicts by cliques, which gives fewer and stronger constraints than one per pair."""
     neighbours = [set(earlier) for earlier in conflicts]
     for position, earlier in enumerate(conflicts):
         for other in earlier:

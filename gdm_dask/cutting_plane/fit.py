@@ -1,4 +1,4 @@
-"""A fit from the data to the result: settings, the cutting plane, the choice of supports, groups, refit."""
+"""A fit from data to result: settings, cutting plane, choice of supports, groups, refit."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 def stored_data(
     store: FeatureStore, engine: Engine, limit: int | None, settings: Settings, n_problems: int | None = None
 ) -> Iterator[Data]:
-    """The features of a store, for so many problems that share the reads, or for as many as the memory has room for.
+    """Open the features of a store for `n_problems` problems that share the reads, or as many as fit into memory.
 
-    By default there are as many as the choice of C takes. The plan is logged, and refused where there is no room for
-    one problem.
+    The default is the number of problems that the choice of C needs. The plan is logged; it is refused if there is no
+    room for a single problem.
     """
     workers = engine.workers()
     if limit is None and any(worker.memory is None for worker in workers):
@@ -63,14 +63,14 @@ def stored_data(
 
 @dataclass(frozen=True)
 class Fit:
-    """The result of a fit; the attributes of `GroupDiscoveryMachine` describe what it has in common with it.
+    """Result of a fit. `GroupDiscoveryMachine` describes the attributes that both have.
 
     Attributes
     ----------
     rows : Block
         Raw rows of the supports.
     rho : ndarray of shape (k, k)
-        Their correlations.
+        Correlations of the supports.
     trade_off : TradeOff
         How C was chosen.
     """
@@ -113,25 +113,25 @@ def fit(
     ----------
     data : Data
     targets : ndarray of shape (n_outputs, n_samples)
-        -1 or +1 for classes, standardised numbers.
+        -1 or +1 for classes, standardised values for numbers.
     settings : Settings
     k : int or None
-        How many supports to choose of those that enter.
+        Number of supports to choose among those that enter.
     groups : bool
-        Whether to find the groups, one more pass over the data.
+        Whether to find the groups, which takes one more pass over the data.
     checkpoint : Checkpoint, optional
-        Where to begin, if it exists, and where to save the state after each cut.
+        State to start from, if it exists, and the file to save the state to after each cut.
     on_cut : callable, optional
-        Gets an `Iteration` after each cut.
+        Called with an `Iteration` after each cut.
     certify : bool
-        Whether to prove what part of the best possible gain of `k` features the supports reach, some more passes.
+        Whether to prove which share of the best possible gain of `k` features the supports reach; takes more passes.
     weights : ndarray of shape (n_samples,), float64, optional
-        Of the samples, not negative: a sample of weight 2 counts as two.
+        Nonnegative sample weights: a sample of weight 2 counts as two.
     """
     clock = work_clock()
     problem, trade_off = search(data, targets, settings, checkpoint, on_cut, weights)
     seconds = {part: sum(it.seconds[part] for it in problem.iterations) for part in ("scores", "matching", "master")}
-    if settings.rivals:  # the other problems took the rest
+    if settings.rivals:  # the other problems took the remaining time
         seconds["folds"] = max(0.0, work_clock() - clock - sum(seconds.values()))
     clock = work_clock()
     supports, rows, feature_weights = select(problem, k)
@@ -148,7 +148,7 @@ def fit(
     certificate = None
     if certify and k is not None:
         clock = work_clock()
-        problem.working_set = None  # makes room for the working sets of the certificate
+        problem.working_set = None  # make room for the working sets of the certificate
         certificate = certify_choice(data, targets, problem.settings, k, supports, rows, weights)
         seconds["certify"] = work_clock() - clock
     counts = asdict(data.counts)
@@ -186,7 +186,7 @@ def search(
     on_cut: Callable[[Iteration], None] | None = None,
     weights: np.ndarray | None = None,
 ) -> tuple[Problem, TradeOff]:
-    """Solve the problem with its C, or with the one that folds choose; see `fit` for the parameters."""
+    """Solve the problem with its own C, or with the C that folds choose; see `fit` for the parameters."""
 
     def report(problem: Problem) -> None:
         if on_cut is not None:
@@ -210,9 +210,9 @@ def search(
 def find_groups(
     data: Data, supports: np.ndarray, rows: Block, tau: float, problem: Problem | None = None
 ) -> tuple[dict[int, np.ndarray], pd.DataFrame]:
-    """The group of each support, and the table of pairs behind them; without a constraint each stands alone.
+    """Find the group of each support and the table of pairs; without the constraint, each support is its own group.
 
-    The same read gives a `problem` that has stopped the bound of its last duals.
+    The same read gives a stopped `problem` the bound of its last duals.
     """
     if tau == 0:
         pairs = Pairs(np.arange(len(supports)), supports, np.ones(len(supports)), 0, 0)
@@ -229,12 +229,12 @@ def find_groups(
 
 
 def groups_of(pairs: Pairs, supports: np.ndarray) -> dict[int, np.ndarray]:
-    """Support -> features that correlate with it, sorted."""
+    """Map each support to the sorted features that correlate with it."""
     return {int(support): np.sort(pairs.feature[pairs.support == place]) for place, support in enumerate(supports)}
 
 
 def affiliations(pairs: Pairs, supports: np.ndarray) -> pd.DataFrame:
-    """Correlated pairs as a table; the owner of a feature is the support that it correlates with most.
+    """Return the correlated pairs as a table; a feature is owned by the support that it correlates with most.
 
     Ties go to the stronger support.
     """

@@ -1,11 +1,11 @@
 """Correlation Redundancy Matching (Algorithm 2), corrected: the most violated cut, and a valid bound on (6).
 
-As printed, Algorithm 2 picks B + 1 features, skips uncorrelated ones inside its score window and need not end. What it
-means: walk down the ranking of |c| and take a feature unless it correlates with one already taken; stop at B. That is
-`greedy`. It need not solve (6), because correlation is not transitive, so its own value is no upper bound; the bound
-that goes with it comes from a clique cover. `exact_matching` solves (6) as an integer program.
+As printed, Algorithm 2 picks B + 1 features, skips uncorrelated ones inside its score window and may not terminate. Its
+intent: walk down the ranking of |c|, take each feature that correlates with none taken before, and stop at B. This is
+`greedy`. It need not solve (6), because correlation is not transitive, so its own value is no upper bound; a clique
+cover gives the bound. `exact_matching` solves (6) as an integer program.
 
-Both look at a working set. A feature that a support covers never enters a cut again.
+Both work on a working set. A feature covered by a support never enters a cut again.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from gdm_dask.features.scores import squared_norm
 
 METHODS = ("greedy", "exact")
 
-#: Candidates are compared in batches: twice as many as are still wanted, within these bounds.
+#: Candidates are compared in batches of twice the number still wanted, within these bounds.
 SMALLEST_BATCH, LARGEST_BATCH = 8, 128
-#: Members of a clique that are far from its head are compared one by one; no more than this many.
+#: Maximum number of clique members far from the head, which are compared one by one.
 MAX_FAR = 8
-#: Angles are taken with this much room for rounding; that of a correlation near 1 is known to a few 1e-6.
+#: Allowance for rounding in angles; the angle of a correlation near 1 is known to a few 1e-6.
 ANGLE_SLACK = 2e-5
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The index set of a cut.
+    """Index set of a cut.
 
     Attributes
     ----------
     positions : list of int
         New features, as positions in the working set, best first.
     supports : list of int
-        Features that are supports already, as positions among them, best first.
+        Features that are already supports, as positions among the supports, best first.
     sizes, support_sizes : ndarray
-        |Scores| of the working set, and of the supports.
+        |Scores| of the working set and of the supports.
     norm : float
-        Of the duals.
+        Norm of the duals.
     value : float
         Sum of the squared scores.
     bound : float
-        At least the optimum of (6) over all free features; infinite after the first cut of a working set.
+        Upper bound on (6) over all free features; infinite after the first cut of a working set.
     is_crowded : bool
-        Whether features outside of the working set might have made a better cut.
+        Whether features outside the working set might have made a better cut.
     passed : list of int
-        Positions in the working set that the walk came past, best first, with the cut's own.
+        Positions in the working set that the walk visited, best first, including the features of the cut.
     """
 
     positions: list[int]
@@ -73,7 +73,7 @@ def find_cut(
     method: str = "greedy",
     new_only: bool = False,
 ) -> Cut:
-    """The most violated cut, from the features of a working set and, unless `new_only`, from the supports.
+    """Find the most violated cut among the features of a working set and, unless `new_only`, the supports.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def find_cut(
     support_sizes : ndarray
         |Scores| of the supports.
     size : int
-        B, the most features of a cut.
+        B, the maximum number of features in a cut.
     limit : float
         ``|rho|`` from which two features conflict.
     method : {"greedy", "exact"}
@@ -100,7 +100,8 @@ def find_cut(
     else:
         positions = greedy(seen, order, size, limit)
         bound = clique_bound(seen, order, sizes, support_sizes, size, limit) if seen.is_fresh else np.inf
-        # supports conflict with nothing: the best of both are what a walk down all of them would take
+        # supports conflict with nothing, so the best of both are the features that a walk down the joint ranking would
+        # take
         both = np.concatenate([sizes[positions], usable])
         features = np.concatenate([seen.features[positions], seen.supports.features[: len(usable)]])
         best = np.lexsort((features, -both))[: min(size, np.count_nonzero(both))].tolist()
@@ -113,13 +114,13 @@ def find_cut(
 
 
 def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list[int]:
-    """Walk down the ranking; take what conflicts with nothing taken, until there are `size`.
+    """Walk down the ranking and take each feature that conflicts with none taken before, up to `size` features.
 
     Parameters
     ----------
     seen : WorkingSet
     order : ndarray of int64
-        Positions in the set, best first.
+        Positions in the working set, best first.
     size : int
     limit : float
         ``|rho|`` from which two features conflict.
@@ -143,15 +144,15 @@ def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list
 
 @dataclass
 class Clique:
-    """Features that all conflict with each other: a cut holds one of them at most.
+    """Features that all conflict with each other: a cut holds at most one of them.
 
-    Angles between features are a metric, so what lies within half the angle of conflict from the head conflicts with
-    all others that do, and need not be compared with them.
+    Angles between features are a metric, so all features within half the conflict angle of the head conflict with each
+    other and need not be compared.
 
     Attributes
     ----------
     kept : list of int
-        Positions to compare with: of the head, the first and best of them, and of the members that are far from it.
+        Positions to compare with: the head, which is the first and best member, and the members far from it.
     radius : float
         Largest angle between the head and another member.
     """
@@ -162,7 +163,7 @@ class Clique:
 
 @dataclass
 class Cover:
-    """A cover of the best free features by cliques: a cut holds one feature of each at most.
+    """Cover of the best free features by cliques: a cut holds at most one feature of each clique.
 
     Attributes
     ----------
@@ -177,7 +178,7 @@ class Cover:
     _cliques: list[Clique] = field(default_factory=list)
 
     def add(self, seen: WorkingSet, batch: np.ndarray, size: int) -> None:
-        """Cover some further features, best first, until there are `size` cliques."""
+        """Cover further features, best first, until there are `size` cliques."""
         kept = [position for clique in self._cliques for position in clique.kept]
         columns = {position: column for column, position in enumerate([*kept, *batch.tolist()])}
         rho = seen.rho(batch, np.array(list(columns), np.int64))
@@ -189,7 +190,7 @@ class Cover:
                 self._cliques.append(Clique([position]))
 
     def _join(self, position: int, rho: np.ndarray, columns: dict[int, int]) -> bool:
-        """Whether a feature is a member of a clique now."""
+        """Try to add a feature to a clique; return whether it became a member."""
         widest = np.arccos(min(self.limit, 1.0)) - ANGLE_SLACK
         to_heads = rho[[columns[head] for head in self.heads]]
         for number in np.flatnonzero(to_heads >= self.limit):
@@ -208,17 +209,17 @@ class Cover:
 def clique_bound(
     seen: WorkingSet, order: np.ndarray, sizes: np.ndarray, support_sizes: np.ndarray, size: int, limit: float
 ) -> float:
-    """A bound on (6) over all free features and the supports: the sum of the largest squared scores of a cut.
+    """Bound (6) over all free features and the supports by the largest squared scores that a cut can hold.
 
     Parameters
     ----------
     seen : WorkingSet
     order, sizes : ndarray
-        Positions in the set, best first, and all |scores| of the set.
+        Positions in the working set, best first, and all |scores| of the set.
     support_sizes : ndarray
         |Scores| of the supports, which conflict with nothing.
     size : int
-        Features of a cut.
+        Number of features in a cut.
     limit : float
         ``|rho|`` from which two features conflict.
     """

@@ -1,4 +1,4 @@
-"""The memory that a fit takes, on the driver and in each task, known before its first task."""
+"""Memory needed by a fit, on the driver and in each task, known before its first task."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from gdm_dask.engine.plan import FitPlan, Worker
 from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES
 
-#: The driver's process with everything imported and compiled, before any data.
+#: The driver process with everything imported and compiled, before any data.
 DRIVER_BYTES = 260 << 20
-#: For each row of a block that is worked on: its score, and what ranking it takes.
+#: Per row of the current block: its score and the space to rank it.
 ROW_BYTES = 48
-#: Encoded chunks on their way, and what the allocator keeps, for each task.
+#: Per task: encoded chunks in transit, and memory retained by the allocator.
 TASK_BYTES = 16 << 20
-#: Vectors of one float64 per sample: alpha and its kin in the master problem, and the vector of a pass in each worker.
+#: Vectors of one float64 per sample: alpha and similar vectors of the master problem, and the vector of a pass per
+#: worker.
 DRIVER_VECTORS = 12
 WORKER_VECTORS = 2
-#: How often the rows of supports are there: as they were read, in the master problem, and while the best are chosen.
+#: Copies of the rows of supports: as read, in the master problem, and during the choice of the best.
 SUPPORT_COPIES = 5
-#: Features in the pool for each support, the most bytes of their rows, and how often these are there while the best are
-#: chosen.
+#: Features in the pool per support, the maximum bytes of their rows, and the number of copies during the choice of the
+#: best.
 POOL_PER_SUPPORT = 4
 MAX_POOL_BYTES = 256 << 20
 POOL_COPIES = 3
-#: Bytes of a value in a sparse row, and how often the rows of a working set are there: in parts of a pass, and joined.
+#: Bytes of a value in a sparse row, and copies of the rows of a working set: in the parts of a pass, and joined.
 VALUE_BYTES = 12
 WORKING_COPIES = 2
 
 
 @dataclass(frozen=True)
 class FitWork:
-    """What a fit works on.
+    """Workload of a fit.
 
     Attributes
     ----------
     block_bytes, block_rows : list of int
-        Decoded size and features of each block.
+        Decoded size and number of features of each block.
     n_samples : int
     n_supports, n_passes : int
-        Supports that the driver will hold and passes over the data, as estimates.
+        Estimates: supports held by the driver, and passes over the data.
     support_bytes : int, optional
-        What the rows of so many supports take at most; a guess otherwise.
+        Upper bound on the bytes of the rows of `n_supports` supports; estimated if not given.
     n_problems : int
-        Problems that share the reads, each with vectors and supports of its own.
+        Problems that share the reads, each with its own vectors and supports.
     n_outputs : int
-        Outputs of each problem, each with vectors of its own.
+        Outputs of each problem, each with its own vectors.
     """
 
     block_bytes: list[int]
@@ -62,7 +63,7 @@ class FitWork:
 
     @property
     def driver_bytes(self) -> int:
-        """What the driver holds: vectors, rows of supports, of a pool and of a working set, and itself."""
+        """Bytes held by the driver: vectors, rows of supports, of a pool and of a working set, and the process."""
         guess = min(8 * self.n_samples, max(self.block_bytes, default=0)) // 4 * self.n_supports
         if self.support_bytes is None:
             rows, once = 2 * guess, guess
@@ -71,18 +72,18 @@ class FitWork:
         pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
         working = min(VALUE_BYTES * WORKING_VALUES, once // self.n_supports * WORKING_FEATURES, sum(self.block_bytes))
         vectors = 8 * self.n_samples * DRIVER_VECTORS * self.n_outputs
-        shared = POOL_COPIES * pool + WORKING_COPIES * working  # one problem at a time chooses, or takes cuts
+        shared = POOL_COPIES * pool + WORKING_COPIES * working  # one problem at a time chooses or takes cuts
         return DRIVER_BYTES + self.n_problems * (vectors + rows) + (self.n_problems - 1) * pool + shared
 
     @property
     def task_bytes(self) -> int:
-        """What one task holds while it works on a block."""
+        """Bytes held by one task while it works on a block."""
         blocks = zip(self.block_bytes, self.block_rows, strict=True)
         largest = max((size + ROW_BYTES * rows for size, rows in blocks), default=0)
         return largest + 8 * self.n_samples * WORKER_VECTORS * self.n_problems * self.n_outputs + TASK_BYTES
 
     def plan(self, limit: int | None, in_driver: bool) -> FitPlan:
-        """How its processes share the memory; see `FitPlan`."""
+        """Plan how the processes share the memory; see `FitPlan`."""
         return FitPlan(
             self.block_bytes, self.task_bytes, self.driver_bytes, self.n_passes, limit, in_driver, self.n_problems
         )
@@ -90,7 +91,7 @@ class FitWork:
     def fitted(
         self, workers: list[Worker], limit: int | None, in_driver: bool, largest_rows: Callable[[int], int]
     ) -> FitPlan:
-        """The plan with the most problems that the memory has room for, or one that no worker has room for.
+        """Halve the number of problems until the plan fits; with one problem, return the plan even if it does not fit.
 
         Parameters
         ----------
@@ -98,7 +99,7 @@ class FitWork:
         limit, in_driver
             See `FitPlan`.
         largest_rows : callable
-            What the rows of so many supports take at most; asked where the guess does not fit.
+            Upper bound on the bytes of the rows of a given number of supports; called if the estimate does not fit.
         """
         work = self
         while True:
@@ -107,7 +108,7 @@ class FitWork:
                 plan.room(workers)
                 return plan
             except MemoryLimitTooLow:
-                if work.support_bytes is None:  # by a guess: see how much the rows take
+                if work.support_bytes is None:  # only an estimate so far: find out how much the rows need
                     work = replace(work, support_bytes=largest_rows(work.n_supports))
                 elif work.n_problems > 1:
                     work = replace(work, n_problems=-(-work.n_problems // 2))
@@ -123,7 +124,7 @@ def planned_work(
     support_bytes: int | None = None,
     n_problems: int | None = None,
 ) -> FitWork:
-    """What a fit works on; as many problems as the choice of C takes by default. See `FitWork` for the parameters."""
+    """Workload of a fit; by default with as many problems as choosing C needs. See `FitWork` for the parameters."""
     reads = [-(-expected_supports(one) // (one.cut_size * one.cuts_per_read)) for one in settings.candidates]
     return FitWork(
         block_bytes, block_rows, n_samples, expected_supports(settings), max(reads) + 1, support_bytes,

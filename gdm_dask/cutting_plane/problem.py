@@ -1,4 +1,4 @@
-"""A problem: its state between two reads, and the cuts that it takes from a working set."""
+"""A problem: its state between two reads, and the cuts it takes from a working set."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master, MasterSolution
 from gdm_dask.system.progress import work_clock
 
-#: Relative duality gap of the last master problem; those before it are solved as far as the cutting plane's gap asks.
+#: Relative duality gap of the last master problem; earlier ones are solved as far as the cutting plane's gap requires.
 MASTER_TOL = 1e-6
-#: The rows of so many cuts come with a read, however long they are.
+#: A read brings the rows of at least this many cuts, however long they are.
 LEAST_CUTS = 2
-#: A cut of a working set is left out where the master problem is this part of the tolerance from satisfying it.
+#: Skip a cut of a working set if the master problem satisfies it up to this part of the tolerance.
 SATISFIED = 0.5
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration found and took; a callback gets it.
+    """Result and cost of one iteration, passed to callbacks.
 
     Attributes
     ----------
@@ -38,21 +38,21 @@ class Iteration:
     cut : list of int
         Features of the cut, by rank.
     n_new : int
-        Those that became supports with it.
+        Features of the cut that became supports.
     n_supports : int
         Supports so far.
     best_score : float
-        Largest ``|c_j|`` of the cut over the norm of the duals: 1 where a feature tells all that is left to tell.
+        Largest ``|c_j|`` of the cut over the norm of the duals; 1 if a feature explains all that is left to explain.
     lower, upper, gap : float
         Bounds on (4) and ``(upper - lower) / upper``.
     n_ranked, n_examined : int
-        Features of the working set, and how many of them were compared so far.
+        Features of the working set, and how many of them have been compared so far.
     bytes_read : int
-        Decoded bytes that were read for it: none where the working set of the cut before served.
+        Decoded bytes read for this iteration; 0 if the working set of the previous cut was used.
     seconds : dict
-        Time for ``scores``, ``matching`` and ``master``.
+        Time spent on ``scores``, ``matching`` and ``master``.
     scores : list of float
-        |Score| of each feature of the cut in the same measure and order.
+        |Score| of each feature of the cut, in the units of `best_score` and the order of `cut`.
     n_reads : int
         Reads of the data so far.
     """
@@ -82,7 +82,7 @@ class Iteration:
 
 
 class Problem:
-    """State of the cutting plane for one target: all that is needed to go on from here.
+    """State of the cutting plane for one target, complete enough to continue from.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ class Problem:
         -1 or +1 for classes.
     settings : Settings
     samples : ndarray of int64, increasing, optional
-        The samples that the problem has, and that `targets` are of; all by default.
+        Samples of the problem, which `targets` refer to; all by default.
     weights : ndarray of float64, optional
-        Their weights, not negative: a sample of weight 2 counts as two. All 1 by default.
+        Nonnegative weights of these samples: a sample of weight 2 counts as two. All 1 by default.
 
     Attributes
     ----------
@@ -104,17 +104,17 @@ class Problem:
     cuts : list of list of int
         Features of each cut.
     solution : MasterSolution or None
-        Of the last master problem.
+        Solution of the last master problem.
     lower_bounds, upper_bounds : list of float
-        After each cut.
+        Bounds after each cut.
     stopped : str
         Why it stopped: ``"tolerance"``, ``"max_cuts"``, ``"repeated cut"``, ``"nothing left"``, ``"enough supports"``.
     working_set : WorkingSet or None
-        From which further cuts can be taken.
+        Working set from which further cuts can be taken.
     pool : Pool
     n_reads : int
     is_crowded : bool
-        Whether features that supports cover filled a working set: the next reads leave them out.
+        Whether covered features filled a working set: the next reads leave them out.
     """
 
     def __init__(
@@ -153,14 +153,14 @@ class Problem:
 
     @property
     def n_wanted(self) -> int:
-        """Features of the next cut."""
+        """Number of features of the next cut."""
         settings = self.settings
         if settings.n_supports is None:
             return settings.cut_size
         return min(settings.cut_size, settings.n_supports - len(self.supports.features))
 
     def question(self) -> Question:
-        """What the next read is to find."""
+        """Question for the next read."""
         n_working = max(self.settings.n_working, LEAST_CUTS * self.settings.cut_size)
         question = self._question(n_working, WORKING_VALUES)
         if self.is_crowded and self.supports.rows is not None:
@@ -168,7 +168,7 @@ class Problem:
         return question
 
     def last_question(self) -> Question:
-        """What a read after the last cut is to find, for `verify`."""
+        """Question for a read after the last cut, for `verify`."""
         return self._question(LEAST_CUTS * self.settings.cut_size, 0)
 
     def _question(self, k: int, n_values: int) -> Question:
@@ -177,13 +177,13 @@ class Problem:
         return Question(self.master.duals, k, self.supports.known(), n_values, n_least, least_effective=least_effective)
 
     def see(self, seen: Seen, seconds: float = 0.0, bytes_read: int = 0) -> None:
-        """Take what a read brought, and what it took."""
+        """Take the result of a read, and its cost."""
         self.working_set = WorkingSet(seen, self.supports)
         self.n_reads += 1
         self._cost = seconds, bytes_read
 
     def advance(self, on_cut: Callable[[Problem], None]) -> None:
-        """Take cuts from the working set, until a read is needed or the problem is solved."""
+        """Take cuts from the working set until a read is needed or the problem is solved."""
         self.stopped = self.enough()
         while self.working_set is not None and not self.stopped:
             if self._take_cut(self.working_set):
@@ -195,39 +195,39 @@ class Problem:
             self.working_set = None
 
     def enough(self) -> str:
-        """Why no further cut is wanted."""
+        """Return why no further cut is wanted."""
         settings = self.settings
         if settings.n_supports is not None and len(self.supports.features) >= settings.n_supports:
             return "enough supports"
         return "max_cuts" if len(self.cuts) >= settings.max_cuts else ""
 
     def restore(self, lower_bounds: list[float], upper_bounds: list[float], n_reads: int, is_crowded: bool) -> None:
-        """Take the bounds and counts that were saved."""
+        """Restore saved bounds and counts."""
         self.lower_bounds, self.upper_bounds = lower_bounds, upper_bounds
         self.n_reads, self.is_crowded = n_reads, is_crowded
         self._upper = upper_bounds[-1]
 
     def verify(self, seen: Seen) -> None:
-        """Take the bound of the last duals from a read."""
+        """Take the bound of the last duals from the result of a read."""
         self._bound(self._find_cut(WorkingSet(seen, self.supports)))
 
     def whole_rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some supports, or features of the pool, with all samples; of a problem that has some of them."""
+        """Return raw rows of supports or pool features with all samples, for a problem on some of the samples."""
         places = {feature: n for n, feature in enumerate(feature for known, _ in self._whole for feature in known)}
         return stack([rows for _, rows in self._whole]).rows(np.array([places[j] for j in features.tolist()], np.int64))
 
     def keep_whole(self, features: list[int], rows: Block) -> None:
-        """Keep rows with all samples, where the problem has some of them only: the others will judge."""
+        """Keep rows with all samples if the problem has only some: the other samples will judge."""
         if self.fold.samples is not None and features:
             self._whole.append((features, rows))
 
     def finish(self) -> None:
-        """Solve the last master problem in full: its weights are the result."""
+        """Solve the last master problem to full accuracy: its weights are the result."""
         self.solution = self.master.solve(MASTER_TOL)
         self.lower_bounds[-1] = max(self.lower_bounds[-1], self.solution.lower)
 
     def _take_cut(self, seen: WorkingSet) -> bool:
-        """Take a cut; returns whether there was one that is worth it."""
+        """Take a cut; return whether there was one worth taking."""
         if seen.n_cuts >= self.settings.cuts_per_read:
             return False
         clock = work_clock()
@@ -254,13 +254,13 @@ class Problem:
         return find_cut(seen, self.master.duals, sizes, settings.cut_size, limit, settings.matching, new_only)
 
     def _bound(self, cut: Cut) -> None:
-        """Take a bound on (4); it belongs to the duals of the cuts so far."""
+        """Update the upper bound on (4); it belongs to the duals of the cuts so far."""
         self._upper = min(self._upper, self.master.bound(cut.bound))
         if self.upper_bounds:
             self.upper_bounds[-1] = self._upper
 
     def _is_worth_it(self, seen: WorkingSet, cut: Cut) -> bool:
-        """Whether to add a cut; where not, the data is read again unless the problem is solved."""
+        """Return whether to add a cut; if not, the data is read again unless the problem is solved."""
         n_found = len(cut.positions) + len(cut.supports)
         if not seen.is_fresh and n_found < self.n_wanted:
             return False
@@ -283,11 +283,11 @@ class Problem:
         return set(self._features(seen, cut, len(cut.positions))) in [set(earlier) for earlier in self.cuts]
 
     def _is_satisfied(self, cut: Cut) -> bool:
-        """Whether the master problem over the cuts so far already satisfies this one, well within the tolerance."""
+        """Return whether the master problem over the cuts so far satisfies this cut, well within the tolerance."""
         return bool(self.lower_bounds[-1] >= (1.0 - SATISFIED * self.settings.tol) * self.master.bound(cut.value))
 
     def _features(self, seen: WorkingSet, cut: Cut, n_new: int) -> list[int]:
-        """Features of a cut by rank, with so many new ones."""
+        """Return the features of a cut by rank, with `n_new` new ones."""
         new = cut.positions[:n_new]
         features = np.array([*seen.features[new], *(self.supports.features[place] for place in cut.supports)])
         sizes = np.concatenate([cut.sizes[new], cut.support_sizes[cut.supports]])
@@ -295,7 +295,7 @@ class Problem:
         return ranked
 
     def _keep_passed(self, seen: WorkingSet, cut: Cut) -> None:
-        """Leave features that the cut came past in the pool."""
+        """Add the features that the cut passed over to the pool."""
         known = set(self.pool.features)
         fresh = [place for place in cut.passed[: self.settings.pool_per_cut] if seen.features[place] not in known]
         if fresh:
@@ -307,7 +307,7 @@ class Problem:
             self.keep_whole(seen.features[positions].tolist(), seen.whole.rows(np.array(positions, np.int64)))
 
     def add_cut(self, features: list[int], rows: Block | None) -> None:
-        """Add a cut to the master problem; `rows` are those of the features that became supports with it."""
+        """Add a cut to the master problem; `rows` holds the features that became supports with it."""
         position = {feature: place for place, feature in enumerate(self.supports.features)}
         places = np.array([position[feature] for feature in features])
         if rows is None:
@@ -322,10 +322,10 @@ class Problem:
         return self.master.solve(self._master_tol())
 
     def _lower(self, solution: MasterSolution) -> float:
-        """A lower bound on (4): the master's own, or that of the merged machine's weights, each cut's apart.
+        """Lower bound on (4): the master's own, or computed from the merged machine's weights split by cut.
 
-        Merged, the cuts are one that is larger than (4) allows, so that its optimum bounds nothing. But its weights are
-        a solution of (5) if the norms of the cuts are added up, as there, and not their squares.
+        The merged cut is larger than (4) allows, so its optimum bounds nothing. But its weights are a solution of (5)
+        if the norms of the cuts are summed, as in (5), instead of their squares.
         """
         if not self.settings.merged:
             return solution.lower
@@ -334,14 +334,14 @@ class Problem:
         return float(0.25 / value) if np.isfinite(solution.lower) else solution.lower
 
     def _master_tol(self) -> float:
-        """Accuracy for the next master problem: a small part of the gap that is left, and of the one that is wanted.
+        """Accuracy for the next master problem: a small part of the remaining gap and of the target gap.
 
-        A cut that repeats proves a gap no better than the master's own.
+        A repeated cut proves no smaller gap than the master's own.
         """
         return float(np.clip(min(1e-2 * self.gap, 0.1 * self.settings.tol), MASTER_TOL, 1e-4))
 
     def _note(self, seen: WorkingSet, cut: Cut, n_new: int, seconds: dict[str, float]) -> None:
-        """Describe the cut that was added last."""
+        """Record the cut that was added last."""
         features = self.cuts[-1]
         (read_seconds, bytes_read), self._cost = self._cost, (0.0, 0)
         sizes = dict(zip(seen.features[cut.positions].tolist(), cut.sizes[cut.positions].tolist(), strict=True))

@@ -1,24 +1,24 @@
-"""From many supports to the best k of them: the paper's problem (3), solved locally on the supports that entered.
+"""Choose the best k of many supports: the paper's problem (3), solved locally on the supports that entered.
 
-The cutting plane lets features enter greedily and never takes one back. So it is run until more supports than wanted
-have entered, and the choice among them is made here, on the driver, without reading the data again. With
+The cutting plane adds features greedily and never removes one. So it runs until more supports than wanted have entered,
+and the best are chosen here, on the driver, without reading the data again. With
 
     F(S) = min over W, b of  1/2 ||W||^2 + C sum_i sum_k l(y_ik, W_k . z_i + b_k)     on the features S,
 
 which is (3) with an intercept, summed over the outputs k, with the squared hinge loss for classes,
 
-1. *backward*: remove the support that F misses least, a few at a time, until k are left;
-2. *swaps*: exchange a chosen support for another one as long as that lowers F;
-3. *less redundancy*: go on with swaps as long as they lower
+1. *backward*: remove the supports whose removal raises F least, a few at a time, until k are left;
+2. *swaps*: exchange a chosen support for another one as long as this lowers F;
+3. *less redundancy*: continue with swaps as long as they lower
 
        REDUNDANCY_PRICE * log RED(S) - log G(S),     G(S) = F(no features) - F(S),
 
-   and give up no more than a budget of G in all (`redundancy_budget`). RED(S) is the mean of |rho| over the pairs of
-   S, plus what it is for independent features, so that nothing is gained below that.
+   and give up at most a budget of G in all (`redundancy_budget`). RED(S) is the mean of |rho| over the pairs of S, plus
+   its expectation for independent features, so that nothing is gained below that.
 
 Swaps may also bring in a feature that was passed over because it correlates with a support, in place of that support;
-whatever is chosen is pairwise uncorrelated. What a removal or a swap costs is known in closed form while the active
-samples stay the same (see `svm`); after each round of them they are found anew.
+the chosen features are always pairwise uncorrelated. While the active samples stay the same, the cost of a removal or a
+swap has a closed form (see `svm`); the active samples are updated after each round.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from gdm_dask.master.problem import SQUARED_HINGE
 from gdm_dask.master.rows import Rows
 from gdm_dask.system.blas import single_threaded_blas
 
-#: Part of the supports that may go in one round of the backward steps.
+#: Part of the supports that may be removed in one backward round.
 BACKWARD_PART = 0.1
 MAX_SWAP_ROUNDS = 10
-#: A swap counts if it promises to lower the cost by this much, a round of swaps if it does so by that much.
+#: Minimum decrease of the cost that a swap must promise (SWAP_GAIN) and a round of swaps must bring (ROUND_GAIN).
 SWAP_GAIN = 1e-4
 ROUND_GAIN = 1e-5
-#: Parts of G that the same part of the redundancy rate is worth.
+#: A relative decrease x of the redundancy rate is worth a relative decrease of G by this number times x.
 REDUNDANCY_PRICE = 0.06
-#: The part of G that may be given up for less redundancy, for up to 50 features; for more of them it shrinks with their
-#: number, as what each of them adds does. Measured on training parts of mails and digits: about a fifth of the
-#: redundancy of 50 or 100 features goes for 0.05 to 0.2 % of accuracy.
+#: Part of G that may be given up for less redundancy, for up to 50 features. For more features it shrinks with their
+#: number, as the contribution of each feature does. Measured on training parts of mails and digits: about a fifth of
+#: the redundancy of 50 or 100 features is removed for 0.05 to 0.2 % of accuracy.
 REDUNDANCY_BUDGET = 0.006
 BUDGET_FEATURES = 50
-#: Features of the pool that may stand in for supports, over all outputs with a Hessian of their own.
+#: Maximum number of pool features that may replace supports, over all outputs with their own Hessian.
 MAX_OTHERS = 6000
-#: Stands for a G of 0, of features that are worth nothing.
+#: Replaces a G of 0, the gain of worthless features.
 TINY = 1e-300
 
 
-#: A weight below this part of the largest is zero.
+#: A weight below this part of the largest weight counts as zero.
 NO_WEIGHT = 1e-8
 
 
 def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarray]:
-    """The supports to keep, strongest first, their raw rows, and their weights (n_outputs, k)."""
+    """Return the supports to keep, strongest first, their raw rows, and their weights (n_outputs, k)."""
     solution, rows = problem.solution, problem.supports.rows
     if solution is None or rows is None:
         raise BadInput("no feature tells anything about y: all features are constant, or their scores are 0")
     features = list(problem.supports.features)
-    weights = solution.weights / np.abs(solution.duals).sum()  # those that belong to alpha
+    weights = solution.weights / np.abs(solution.duals).sum()  # the weights that belong to alpha
     if k is None:
         strengths = strengths_of(weights)
         chosen = np.flatnonzero(strengths > NO_WEIGHT * strengths.max())
@@ -91,7 +91,7 @@ def strengths_of(weights: np.ndarray) -> np.ndarray:
 
 
 def warn_of_fewer(problem: Problem, k: int) -> None:
-    """Warn where fewer supports were found than wanted."""
+    """Warn if fewer supports were found than wanted."""
     n_found = len(problem.supports.features)
     if n_found < k:
         warnings.warn(
@@ -120,7 +120,7 @@ def choose(
     sample_weights: np.ndarray | None = None,
     loss: Loss = SQUARED_HINGE,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose the best `k` of some uncorrelated features, or features that stand in for them.
+    """Choose the best `k` of the given uncorrelated features, or features that replace them.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def choose(
     chosen : ndarray of shape (k,)
         Positions among the supports and, after them, the others; pairwise uncorrelated.
     weights : ndarray of shape (n_outputs, k)
-        Their weights in the machine on them alone.
+        Weights of the chosen features in the machine on them alone.
 
     Examples
     --------
@@ -172,19 +172,19 @@ def redundancy_budget(k: int) -> float:
 
 
 def _redundancy(machine: LocalMachine, chosen: np.ndarray) -> float:
-    """Sum over the pairs of a subset, at least one, of |rho| and of what |rho| of independent features is."""
+    """Sum |rho| plus its expectation for independent features over the pairs of a subset (at least one pair)."""
     n_pairs = max(1, len(chosen) * (len(chosen) - 1) // 2)
     noise = float(np.sqrt(2.0 / (np.pi * machine.total_weight)))
     return n_pairs * noise + 0.5 * float(machine.correlations[np.ix_(chosen, chosen)].sum())
 
 
 def _cost(machine: LocalMachine, chosen: np.ndarray, price: float) -> float:
-    """What swaps lower, up to a constant for subsets of one size; of the subset that was solved last."""
+    """Cost that swaps lower, up to a constant for subsets of equal size; for the subset solved last."""
     return float(price * np.log(_redundancy(machine, chosen)) - np.log(max(machine.explained, TINY)))
 
 
 def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
-    """Remove what is missed least until `k` are left."""
+    """Remove the features whose removal raises F least until `k` are left."""
     machine.solve(chosen)
     while len(chosen) > k:
         hessians, gradients = machine.subset_quadratic()
@@ -204,7 +204,7 @@ def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
 
 
 def _swap(machine: LocalMachine, chosen: np.ndarray, conflicts: np.ndarray, price: float, most: float) -> np.ndarray:
-    """Exchange chosen features for others while the cost falls and F does not pass `most`."""
+    """Exchange chosen features for others while the cost falls and F stays at or below `most`."""
     step = max(1, len(chosen) // 10)
     for _ in range(MAX_SWAP_ROUNDS):
         before, W, b = _cost(machine, chosen, price), machine.W, machine.b
@@ -226,7 +226,10 @@ def _swap(machine: LocalMachine, chosen: np.ndarray, conflicts: np.ndarray, pric
 def _swapped(
     machine: LocalMachine, chosen: np.ndarray, n_swaps: int, conflicts: np.ndarray, price: float
 ) -> np.ndarray:  # fmt: skip
-    """Up to `n_swaps` best exchanges with the active samples as they are; who comes may conflict with who goes only."""
+    """Make the best exchanges, up to `n_swaps`, for fixed active samples.
+
+    A new feature may conflict only with the feature it replaces.
+    """
     hessians, gradients = machine.quadratic()
     sharing = np.split(gradients, len(hessians))
     redundant = price * machine.explained / _redundancy(machine, chosen) * machine.correlations
@@ -248,7 +251,7 @@ def _swapped(
 
 
 def _swap_gains(hessian: np.ndarray, gradients: np.ndarray, chosen: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """By how much F of outputs that share a Hessian falls when ``chosen[i]`` goes and ``others[j]`` comes."""
+    """Decrease of F, for outputs that share a Hessian, when ``others[j]`` replaces ``chosen[i]``."""
     inverse = np.linalg.inv(hessian[np.ix_(chosen, chosen)])
     across = hessian[np.ix_(chosen, others)]
     mixed = inverse @ across
@@ -258,6 +261,6 @@ def _swap_gains(hessian: np.ndarray, gradients: np.ndarray, chosen: np.ndarray, 
     for gradient in gradients:
         weights = (inverse @ gradient[chosen])[:, None]
         residual = gradient[others] - across.T @ weights[:, 0]
-        # what F gains when others[j] comes after chosen[i] has gone, and loses when chosen[i] goes
+        # the gain of F from adding others[j] after removing chosen[i], minus the loss from removing chosen[i]
         gains += 0.5 * ((residual + mixed * weights / spread) ** 2 / schur - weights**2 / spread)
     return gains

@@ -1,4 +1,4 @@
-"""What a cutting plane is to do: settings, from the parameters of an estimator and the size of the data."""
+"""Settings of the cutting plane, derived from the parameters of an estimator and the size of the data."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from gdm_dask.cutting_plane.weights import is_class_weight
 from gdm_dask.errors import BadInput
 from gdm_dask.features.ranking import WORKING_FEATURES
 
-#: Cuts for a wanted number of supports: cuts of a twentieth of them.
+#: Number of cuts for a wanted number of supports: each cut holds a twentieth of them.
 CUTS_PER_SELECTION = 20
-#: Cuts that are taken from the working set of one read: with ten, 20 cuts select as well as with a read for each.
+#: Cuts taken from the working set of one read: with ten, 20 cuts select as well as with one read per cut.
 CUTS_PER_READ = 10
-#: So many times the wanted supports enter, and the best of them are chosen. With fewer samples for each of them than
-#: this the choice would fit the noise (measured with a fixed C: it helps at 20, and harms at 10), and beyond so many
-#: supports it is not small.
+#: Multiple of the wanted supports that enter, before the best are chosen. With fewer than SAMPLES_PER_SUPPORT samples
+#: per support, the choice would fit noise (measured with a fixed C: it helps at 20 and harms at 10); beyond MAX_CHOSEN
+#: supports it is no longer a small problem.
 OVERSHOOT = 3
 POOL_PER_CUT = 4  # times the size of a cut
 SAMPLES_PER_SUPPORT = 20
 MAX_CHOSEN = 500
-#: Size of a cut where no number of supports is wanted.
+#: Size of a cut if no number of supports is given.
 FREE_CUT_SIZE = 10
 MAX_CUTS = 100
 
 #: C of a machine whose duals come from the master problem over all cuts.
 CUTS_C = 50.0
-#: C of the merged machine for each effective sample and support, from the most shrunk on, and its range.
+#: C of the merged machine per effective sample and support, most shrunk first, and its range.
 C_FACTORS = (0.06, 0.3, 1.2)
 LEAST_C, MOST_C = 0.01, 30.0
-#: Effective samples for each support from which the most shrunk of them serves, and the choice among supports does not
-#: fit the noise; with fewer, folds of the data decide.
+#: Effective samples per support from which the most shrunk C is used and the choice among supports does not fit noise;
+#: with fewer samples, folds of the data decide.
 MANY_SAMPLES = 100
-#: C of that choice, and the factor with which its supports enter where folds decide.
+#: C of this choice, and the factor of C with which the supports enter if folds decide.
 CHOICE_C = 50.0
 CHOICE_FACTOR = 0.3
 N_FOLDS = 4
@@ -48,44 +48,44 @@ MASTERS = ("merged", "cuts")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the cutting plane is to do.
+    """Settings of the cutting plane.
 
     Attributes
     ----------
     C, tau : float
         The paper's parameters; tau = 0 switches the correlation constraint off (FGM).
     cut_size : int
-        B, the most features of a cut.
+        B, the maximum number of features in a cut.
     max_cuts : int
-        T.
+        T, the maximum number of cuts.
     tol : float
         Relative gap at which to stop.
     matching : {"greedy", "exact"}
     n_supports : int or None
-        Stop when this many supports have entered. Then cuts hold new features only: the most violated cut would often
+        Stop when this many supports have entered. Cuts then hold new features only: the most violated cut would often
         hold the same supports again, and the search would stall before there are enough.
     pool_per_cut : int
-        Features that each cut leaves in the pool.
+        Features that each cut adds to the pool.
     intercept : bool
         Whether the machine has an intercept; the paper's has none.
     n_working : int
-        Features of a working set.
+        Number of features in a working set.
     cuts_per_read : int
-        Cuts that are taken from a working set before the data is read again.
+        Cuts taken from a working set before the data is read again.
     merged : bool
-        Whether the duals are those of problem (3) on all supports so far, instead of (5) over the cuts.
+        Whether the duals come from problem (3) on all supports so far, instead of (5) over the cuts.
     C_choice : float or None
         C for the choice among the supports that entered; `C` by default.
     rivals : tuple of Settings
-        Less shrunk ones, among which and this one folds of the data decide.
+        Less shrunk settings; folds of the data decide between them and this one.
     n_folds : int
-        How many folds decide.
+        Number of folds.
     C_by : {"given", "fixed", "rule", "folds"}
-        Where C comes from: a number that was given, the number for all data, the rule, or folds.
+        Origin of C: given as a number, the fixed number for all data, the rule, or folds.
     task : {"two classes", "classes", "numbers"}
-        Decides which losses search, choose and refit.
+        Determines the losses of search, choice and refit.
     n_outputs : int
-        Outputs of the targets.
+        Number of outputs of the targets.
     epsilon : float
         Errors of numbers, in standard deviations, that cost nothing.
     """
@@ -112,14 +112,14 @@ class Settings:
 
     @property
     def candidates(self) -> tuple[Settings, ...]:
-        """These settings and their rivals, from the most shrunk on, each alone."""
+        """These settings and their rivals, most shrunk first, each without rivals."""
         return replace(self, rivals=(), n_folds=0), *self.rivals
 
 
 def effective_samples(counts: Sequence[float]) -> float:
-    """Samples of two classes of equal size that tell as much as so many samples of each class.
+    """Number of samples in two classes of equal size that are as informative as `counts` samples per class.
 
-    Samples of several classes, and samples with numbers, all count.
+    With more than two classes, or with numbers, all samples count.
 
     >>> effective_samples([50, 50]), round(effective_samples([10, 990]), 2), effective_samples([10, 30, 60])
     (100.0, 39.6, 100.0)
@@ -146,16 +146,18 @@ def choose_settings(
     n_outputs: int = 1,
     epsilon: float = 0.0,
 ) -> Settings:
-    """Settings of the cutting plane for data of this size; see `GroupDiscoveryMachine` for the parameters.
+    """Choose the settings of the cutting plane for data of this size.
+
+    See `GroupDiscoveryMachine` for the other parameters.
 
     Parameters
     ----------
     counts : sequence of float, optional
-        Weight of the samples of each class, one for numbers; half of all by default.
+        Weight of the samples of each class, a single weight for numbers; half of all samples each by default.
     fewest : int, optional
-        Samples of the smallest class; as many as its weight by default.
+        Number of samples in the smallest class; its weight by default.
     task, n_outputs
-        As in `Settings`. All else is described there.
+        As in `Settings`.
 
     Examples
     --------
@@ -182,7 +184,7 @@ def choose_settings(
     )
 
     def entering(n_wanted: int | None, **options: Any) -> Settings:
-        """The same with so many supports that enter."""
+        """The same settings for `n_wanted` supports that enter."""
         if n_wanted is not None:
             n_wanted = min(n_wanted, max(n_features, k or 0))
         size = cut_size
@@ -193,7 +195,7 @@ def choose_settings(
 
     if k is None:
         return entering(None)
-    can_choose = tau > 0 and k <= MAX_CHOSEN  # not in FGM as published
+    can_choose = tau > 0 and k <= MAX_CHOSEN  # FGM as published does not choose
     if not is_merged:
         return entering(OVERSHOOT * k if can_choose and n_samples >= SAMPLES_PER_SUPPORT * k else k)
     counts = (n_samples // 2, n_samples - n_samples // 2) if counts is None else counts
@@ -206,7 +208,7 @@ def choose_settings(
 def _by_data(
     entering: Callable[..., Settings], k: int, counts: Sequence[float], fewest: int, can_choose: bool
 ) -> Settings:
-    """Settings of the merged machine with a C that goes with the samples of each class."""
+    """Settings of the merged machine, with C depending on the samples of each class."""
     per_support = effective_samples(counts) / k
     first, *others = (float(np.clip(factor * per_support, LEAST_C, MOST_C)) for factor in C_FACTORS)
     n_folds = min(N_FOLDS, fewest)
@@ -224,7 +226,7 @@ def _by_data(
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters of an estimator that make no sense, by name."""
+    """Refuse invalid parameters of an estimator, by name."""
     real = (int, float, np.integer, np.floating)
     rules: list[tuple[str, Callable[[Any], bool], str]] = [
         ("n_features_to_select", lambda k: k is None or (_is(k) and k >= 1), "None or an integer >= 1"),
@@ -254,7 +256,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 
 
 def is_auto(value: Any) -> bool:
-    """Whether a parameter is to be chosen."""
+    """Return whether a parameter is to be chosen automatically."""
     return isinstance(value, str) and value == "auto"
 
 
@@ -265,18 +267,18 @@ def _is(value: Any, kinds: tuple[type, ...] = (int, np.integer)) -> bool:
 def settings_from(
     parameters: Mapping[str, Any], n_features: int, task: str, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> Settings:
-    """Settings for the parameters of an estimator on so many features.
+    """Settings for the parameters of an estimator on `n_features` features.
 
     Parameters
     ----------
     parameters : dict
     n_features : int
     task : {"two classes", "classes", "numbers"}
-        The kind of the target.
+        Kind of the target.
     targets : ndarray of shape (n_outputs, n_samples)
-        Its outputs.
+        Outputs of the target.
     weights : ndarray of shape (n_samples,), optional
-        Of the samples.
+        Sample weights.
     """
     check_parameters(parameters)
     k = parameters["n_features_to_select"]
@@ -292,5 +294,5 @@ def settings_from(
 
 
 def expected_supports(settings: Settings) -> int:
-    """Supports that may enter, for the memory plan."""
+    """Number of supports that may enter, for the memory plan."""
     return max(one.n_supports or one.cut_size * min(one.max_cuts, MAX_CUTS) for one in settings.candidates)

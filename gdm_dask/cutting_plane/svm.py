@@ -1,10 +1,10 @@
-"""A linear machine on subsets of a few features: problem (3) with an intercept, for any loss and outputs.
+"""A linear machine on small subsets of features: problem (3) with an intercept, for any loss and number of outputs.
 
     F(S) = min over W, b of  1/2 ||W||^2 + C sum_i w_i sum_k l(y_ik, W_k . z_i + b_k)     on the features S.
 
-This is the master problem with one cut, which holds all of S, and it is solved as such.
+This is the master problem with a single cut that holds all of S, and is solved as such.
 
-The same machine, on the chosen supports alone, is the refit: the paper's protocol for judging a selection.
+On the chosen supports alone, the same machine is the refit: the paper's protocol for judging a selection.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from gdm_dask.master.problem import SQUARED_HINGE
 from gdm_dask.master.rows import Rows
 from gdm_dask.system.blas import single_threaded_blas
 
-#: Gap that only rounding leaves open: the active samples decide when the minimum is reached.
+#: Gap at the level of rounding: the active samples decide when the minimum is reached.
 EXACT = 1e-15
 
 #: H and g (K, d) of ``F = sum_k (1/2 W_k' H_k W_k - g_k' W_k) + const``, with b eliminated. H is (K, d, d), or
-#: (1, d, d) where all outputs share it.
+#: (1, d, d) if all outputs share it.
 Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 class LocalMachine:
-    """Solves (3) with an intercept on subsets of the rows; each solution starts from the one before.
+    """Solve (3) with an intercept on subsets of the rows; each solution starts from the previous one.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ class LocalMachine:
     Attributes
     ----------
     W : ndarray of shape (n_outputs, d)
-        Weights of all rows; zero for those that are not in the subset.
+        Weights of all rows; zero for rows outside the subset.
     b : ndarray of shape (n_outputs,)
     value : float
         F of the subset.
     total_weight : float
-        Sum of the weights of the samples: their number by default.
+        Sum of the sample weights; by default the number of samples.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LocalMachine:
         self.W, self.b = self._newton.point.W, self._newton.point.b
 
     def solve(self, chosen: np.ndarray) -> None:
-        """Newton's method on the subset `chosen`, given by increasing positions."""
+        """Run Newton's method on the subset `chosen`, given by increasing positions."""
         newton = self._newton
         newton.rows = self._rows.subset(chosen)
         newton.grams = [gram.subset(newton.rows, chosen) for gram in self._grams]
@@ -97,17 +97,17 @@ class LocalMachine:
         return _hessians(covariances, self._C), pull
 
     def extend(self, others: Block) -> None:
-        """Add further rows; the solution stays the same."""
+        """Add further rows; the solution does not change."""
         known = np.arange(self._rows.n_rows)
         self._rows = self._rows.copy()
         self._grams = [gram.subset(self._rows, known) for gram in self._grams]
         self._rows.append(others.matrix(), others.means, others.norms)
         self.W = np.pad(self.W, ((0, 0), (0, others.n_rows)))
-        self.__dict__.pop("correlations", None)  # they are of fewer rows
+        self.__dict__.pop("correlations", None)  # computed for fewer rows
 
     @cached_property
     def correlations(self) -> np.ndarray:
-        """``|rho|`` of the rows, 0 on the diagonal: the Gram matrix of normalised rows over all samples has it."""
+        """``|rho|`` of the rows, 0 on the diagonal, from the Gram matrix of normalised rows over all samples."""
         gram, _ = self._rows.normalised(self._rows.moments(np.ones(self._rows.n_samples, np.int8), self._weights))
         np.fill_diagonal(gram, 0.0)
         absolute: np.ndarray = np.abs(gram)
@@ -115,7 +115,7 @@ class LocalMachine:
 
     @property
     def explained(self) -> float:
-        """G of the subset: by how much it lowers F."""
+        """G of the subset: the amount by which it lowers F."""
         return self._without_features - self.value
 
 
@@ -124,26 +124,27 @@ def _hessians(covariances: list[np.ndarray], C: float) -> np.ndarray:
     return hessians
 
 
-#: Trade-off of the refit, for columns of unit variance, as scikit-learn's LinearSVC counts it, and Ridge's alpha.
+#: C of the refit, for columns of unit variance, as defined by scikit-learn's LinearSVC; and the alpha of Ridge.
 REFIT_C, REFIT_RIDGE = 1.0, 1.0
-#: Beyond so many features the direct solution, whose cost grows with their cube, takes longer than an iterative one.
+#: Beyond this many features, the direct solution (cost cubic in their number) is slower than an iterative one.
 MAX_DIRECT = 2500
-#: Columns with fewer nonzeros than this are scaled but not centred there, so that they stay sparse.
+#: Columns with a smaller share of nonzeros are scaled but not centred by the iterative solution, so that they stay
+#: sparse.
 SPARSE_DENSITY = 0.2
 
 
 def refit(rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE) -> tuple[np.ndarray, np.ndarray]:
     """Fit a linear machine on raw support rows, standardised: an SVM for each output, or ridge regression.
 
-    With the squared hinge loss it is scikit-learn's ``LinearSVC(dual=False)``, except that the intercept is not
-    penalised and the minimum is exact: for few features a direct solution is many times faster than an iterative one
-    where they correlate. With the squared loss it is scikit-learn's ``Ridge(1.0)``. Very many features are left to
+    With the squared hinge loss this is scikit-learn's ``LinearSVC(dual=False)``, except that the intercept is not
+    penalised and the minimum is exact: for few features that correlate, a direct solution is many times faster than an
+    iterative one. With the squared loss it is scikit-learn's ``Ridge(1.0)``. Very many features are left to
     scikit-learn.
 
     Parameters
     ----------
     rows : Block
-        Raw rows of the supports, k of them, none constant, with the weights of the samples if these have any.
+        Raw rows of the k supports, none constant, with the sample weights if there are any.
     targets : ndarray of shape (n_outputs, n_samples)
         -1 or +1 for the squared hinge loss.
     loss : Loss
@@ -152,7 +153,7 @@ def refit(rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE) -> tuple
     Returns
     -------
     coef : ndarray of shape (n_outputs, k)
-        In raw units.
+        Coefficients in raw units.
     intercept : ndarray of shape (n_outputs,)
     """
     with single_threaded_blas():
@@ -160,12 +161,12 @@ def refit(rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE) -> tuple
 
 
 def _direct(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
-    """By Newton's method in the features."""
+    """Refit by Newton's method in the features."""
     normalised = Rows(rows.n_samples)
     normalised.append(rows.matrix(), rows.means, rows.norms)
     # A feature of unit norm is sqrt(n) times smaller than one of unit variance, and (3) halves the sum of the losses.
     C = rows.total_weight * (1.0 / REFIT_RIDGE if loss.one_gram else 2.0 * REFIT_C)
-    # Outputs have nothing in common but a Gram matrix of the squared loss: together, the slowest would set the pace.
+    # Outputs share at most the Gram matrix of the squared loss; solved together, the slowest output would set the pace.
     coef, intercept = [], []
     for part in [targets] if loss.one_gram else targets[:, None]:
         machine = LocalMachine(normalised, part, C, rows.weights, loss)
@@ -176,7 +177,7 @@ def _direct(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, n
 
 
 def _iterative(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
-    """By scikit-learn; the intercept takes the means of columns that are not centred."""
+    """Refit with scikit-learn; the intercept absorbs the means of columns that are not centred."""
     deviations = rows.norms / np.sqrt(rows.total_weight)
     matrix = rows.to_scipy()
     if rows.is_sparse and matrix.nnz < SPARSE_DENSITY * rows.n_rows * rows.n_samples:

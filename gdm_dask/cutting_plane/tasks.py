@@ -1,4 +1,4 @@
-"""Tasks: which losses search, choose, refit and judge, and which features are fit for it."""
+"""Tasks: the losses that search, choose, refit and judge, and the features that qualify."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from gdm_dask.master.epsilon_insensitive import EpsilonInsensitive
 from gdm_dask.master.losses import Loss, SquaredHinge
 from gdm_dask.master.squared_loss import SquaredLoss
 
-#: Regression loves features that live on one or two samples: they fit outliers and correlate with nothing. Features
-#: need so many effective samples, or this share of all where there are few.
+#: Regression favours features that live on one or two samples: they fit outliers and correlate with nothing. Features
+#: need this many effective samples, or this share of all samples if there are few.
 LEAST_EFFECTIVE, LEAST_SHARE = 20.0, 0.1
 
 
 @dataclass(frozen=True)
 class Task:
-    """How outputs are explained.
+    """How outputs are modelled.
 
     Attributes
     ----------
     name : {"two classes", "classes", "numbers"}
-        The kind of a target.
+        Kind of the target.
     search : Loss
-        Of the cutting plane, whose duals score the features.
+        Loss of the cutting plane, whose duals score the features.
     choice : Loss
-        For the choice of k among the supports that entered.
+        Loss for the choice of k among the supports that entered.
     refit : Loss
-        Of the model on the supports; it also judges on other samples.
+        Loss of the model on the supports; also used to judge it on other samples.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Task:
     refit: Loss
 
     def least_effective(self, total_weight: float) -> float:
-        """Effective samples that a feature needs, where all samples have this weight.
+        """Effective samples that a feature needs if all samples have this total weight.
 
         >>> task_of("numbers").least_effective(100), task_of("classes").least_effective(100)
         (10.0, 0.0)
@@ -45,7 +45,7 @@ class Task:
         return min(LEAST_EFFECTIVE, LEAST_SHARE * total_weight) if self.name == "numbers" else 0.0
 
     def strata(self, targets: np.ndarray) -> np.ndarray:
-        """The class of each sample, from targets of shape (n_outputs, n_samples); numbers are all in one.
+        """Return the class of each sample, from targets of shape (n_outputs, n_samples); numbers form a single class.
 
         >>> task_of("classes").strata(np.array([[-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])).tolist()
         [2, 0]
@@ -56,7 +56,7 @@ class Task:
         return codes
 
     def class_weights(self, targets: np.ndarray, weights: np.ndarray | None) -> list[float]:
-        """Weight of the samples of each class.
+        """Return the total weight of the samples of each class.
 
         >>> task_of("two classes").class_weights(np.array([[-1.0, 1.0, 1.0]]), np.array([2.0, 0.5, 0.5]))
         [2.0, 1.0]
@@ -67,10 +67,10 @@ class Task:
 
 
 def task_of(name: str, epsilon: float = 0.0) -> Task:
-    """The task "two classes", "classes" or "numbers".
+    """Return the task "two classes", "classes" or "numbers".
 
-    Several classes are searched by squared loss, which costs a part of the squared hinge and finds as good supports;
-    the choice among them is made by squared hinge, with a Hessian for each class.
+    Several classes are searched with the squared loss, which is cheaper than the squared hinge and finds equally good
+    supports; the choice among them uses the squared hinge, with one Hessian per class.
 
     Parameters
     ----------

@@ -1,10 +1,9 @@
-"""The choice of C by folds: how much shrinkage the noise in the labels asks for, and nothing but the data knows it.
+"""Choice of C by folds: only the data can tell how much shrinkage the noise in the labels requires.
 
-Every candidate selects on each fold's training part, from the first read to the last support, and is judged on the
-rest: by the loss of a ridge machine on its supports (squared hinge for classes), at the best of a few C. Of the
-candidates within one standard error of the best, the most shrunk one is taken. Folds and candidates are a list of
-problems that share every read, and each candidate's problem on all samples is among them: the winner is there when the
-folds are.
+Every candidate selects on the training part of each fold, from the first read to the last support, and is judged on the
+rest: by the loss of a ridge machine on its supports (squared hinge for classes), at the best of a few C. The most
+shrunk candidate within one standard error of the best is taken. Folds and candidates form a list of problems that share
+every read. The list includes each candidate's problem on all samples, so the winner is ready when the folds are.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from gdm_dask.system.blas import single_threaded_blas
 
 logger = logging.getLogger(__name__)
 
-#: C of the machines that judge, for each effective sample and support, from the most shrunk on.
+#: C of the judging machines, per effective sample and support, most shrunk first.
 RIDGE_FACTORS = (*C_FACTORS, 6.0)
-#: Accuracy of their solutions.
+#: Accuracy of the judging machines.
 RIDGE_TOL = 1e-4
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to select, and how it did on the folds.
+    """A way to select, and its result on the folds.
 
     Attributes
     ----------
     C : float
     n_entering : int
-        Supports that enter; the best are chosen where there are more than wanted.
+        Number of supports that enter; if more than wanted, the best are chosen.
     loss, error : float
-        Mean loss on held-out folds, squared hinge for classes and squared for numbers, and its standard error.
+        Mean loss on held-out folds (squared hinge for classes, squared for numbers), and its standard error.
     """
 
     C: float
@@ -63,12 +62,12 @@ class TradeOff:
     how : {"given", "fixed", "rule", "folds"}
     C : float
     C_choice : float or None
-        C of the choice among supports that entered, where it is another one.
+        C of the choice among supports that entered, if different.
     n_folds : int
     candidates : list of Candidate
-        From the most shrunk on; where folds decided.
+        Most shrunk first; only if folds decided.
     chosen : int
-        Position of the candidate that was taken.
+        Position of the chosen candidate.
     """
 
     how: str
@@ -79,20 +78,20 @@ class TradeOff:
     chosen: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Convert to plain values."""
         found = asdict(self)
         return {**found, "candidates": list(found["candidates"])}
 
 
 class Split(NamedTuple):
-    """Numbers of the samples to fit on, and of those to judge by, increasing."""
+    """Samples to fit on and samples to judge by, each increasing."""
 
     train: np.ndarray
     test: np.ndarray
 
 
 def splits_of(strata: np.ndarray, n_folds: int, weights: np.ndarray | None = None) -> list[Split]:
-    """Each fold in turn to judge by, all with about the same part of each class; without samples of weight 0."""
+    """Judge by each fold in turn; folds have about the same share of each class and no samples of weight 0."""
     from sklearn.model_selection import StratifiedKFold
 
     there = np.arange(len(strata)) if weights is None else np.flatnonzero(weights)
@@ -101,15 +100,15 @@ def splits_of(strata: np.ndarray, n_folds: int, weights: np.ndarray | None = Non
 
 
 def n_problems_of(settings: Settings) -> int:
-    """Problems that share the reads of a fit: each candidate on each fold, and on all samples."""
+    """Number of problems that share the reads of a fit: each candidate on each fold and on all samples."""
     return (1 + len(settings.rivals)) * (1 + settings.n_folds)
 
 
 class Trials:
-    """The problems of a fit whose C is chosen by folds: every candidate on all samples, and on each fold.
+    """Problems of a fit whose C is chosen by folds: every candidate on all samples and on each fold.
 
-    Problems have numbers: those on all samples come first, then those of the first fold, and so on; each time in the
-    order of the candidates.
+    Problems are numbered: first the problems on all samples, then the problems of the first fold, and so on, each time
+    in the order of the candidates.
     """
 
     def __init__(
@@ -130,10 +129,10 @@ class Trials:
         self._losses: dict[int, list[float]] = {}
 
     def search(self) -> tuple[Problem, TradeOff]:
-        """The problem of the candidate that won, on all samples, and how it won.
+        """Return the winning candidate's problem on all samples, and how it won.
 
-        All problems share the reads where the memory has room for them. Where it has not, the folds take turns, and
-        the winner comes after them: the result is the same.
+        All problems share the reads if they fit into memory. Otherwise the folds take turns and the winner is solved
+        after them: the result is the same.
         """
         n_candidates, n_fitting = len(self._candidates), self._data.n_problems
         parts = range(n_candidates, n_candidates * (1 + len(self._splits)))
@@ -155,7 +154,7 @@ class Trials:
         return self._problems[found.chosen], found
 
     def _solve(self, numbers: Sequence[int]) -> bool:
-        """Solve some problems together, from where a checkpoint has them; returns whether there was anything to do."""
+        """Solve problems together, continuing from the checkpoint; return whether there was anything to do."""
         self._problems = {number: self.problem(number) for number in numbers}
         if self._checkpoint is not None and self._checkpoint.exists():
             self._losses |= self._checkpoint.load(self._problems, self._data)
@@ -166,7 +165,7 @@ class Trials:
         lead = self._problems[min(self._problems)]
 
         def after_cut(problem: Problem) -> None:
-            if problem is lead:  # one of them is enough to tell how far all are
+            if problem is lead:  # one problem is enough to show the progress of all
                 self._on_cut(problem)
 
         solve([*self._problems.values()], self._data, after_cut, self._save)
@@ -177,13 +176,13 @@ class Trials:
             self._checkpoint.save(self._problems, self._losses)
 
     def problem(self, number: int) -> Problem:
-        """A new problem, by its number."""
+        """Create the problem with a given number."""
         settings, split = self._candidates[number % len(self._candidates)], self._split(number)
         targets, weights = self._targets, self._weights
         if split is None:
             return Problem(targets, settings, weights=weights)
         own = targets[:, split.train], None if weights is None else weights[split.train]
-        part = _n_effective(self._task, *own) / _n_effective(self._task, targets, weights)  # the same for each sample
+        part = _n_effective(self._task, *own) / _n_effective(self._task, targets, weights)  # same C per sample
         return Problem(own[0], replace(settings, C=part * settings.C), split.train, own[1])
 
     def _split(self, number: int) -> Split | None:
@@ -191,7 +190,7 @@ class Trials:
         return None if place < 0 else self._splits[place]
 
     def _judge(self) -> None:
-        """Find what the problems that were solved on folds lose on the rest."""
+        """Compute the held-out losses of the problems that were solved on folds."""
         for number, problem in self._problems.items():
             split = self._split(number)
             if split is not None:
@@ -212,14 +211,14 @@ def held_out_losses(
     Parameters
     ----------
     problem : Problem
-        On other samples.
+        Problem on other samples.
     k : int
     samples : ndarray
         Samples to judge by, increasing.
     targets : ndarray of shape (n_outputs, n_samples)
-        Theirs.
+        Targets of `samples`.
     weights : ndarray, optional
-        Theirs.
+        Weights of `samples`.
     """
     master, loss = problem.master, problem.task.refit
 
@@ -228,7 +227,7 @@ def held_out_losses(
         total = sum(loss.sums(np.ascontiguousarray(y), f, b, weights).squares for y, f, b in outputs)
         return total / (len(samples) if weights is None else float(weights.sum()))
 
-    if problem.supports.rows is None:  # no feature differs between the samples of the problem
+    if problem.supports.rows is None:  # every feature is constant over the samples of the problem
         means = np.average(master.targets, axis=1, weights=master.weights)
         return [mean_loss(np.zeros(targets.shape), means)] * len(RIDGE_FACTORS)
     features, rows, _ = select(problem, k)
@@ -249,12 +248,12 @@ def held_out_losses(
 
 
 def decide(candidates: Sequence[Settings], losses: np.ndarray) -> TradeOff:
-    """Take the most shrunk of the candidates within one standard error of the best.
+    """Take the most shrunk candidate within one standard error of the best.
 
     Parameters
     ----------
     candidates : list of Settings
-        From the most shrunk on.
+        Most shrunk first.
     losses : ndarray of shape (folds, candidates, ridges)
     """
     n_folds = len(losses)

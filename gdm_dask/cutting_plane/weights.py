@@ -1,4 +1,4 @@
-"""Weights of samples as they are given: checked, and multiplied by the weights of their classes."""
+"""Sample weights: check the given weights and multiply them by class weights."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gdm_dask.errors import BadInput
 def sample_weights(
     sample_weight: Any, class_weight: Mapping[Any, float] | str | None, classes: np.ndarray, codes: np.ndarray
 ) -> np.ndarray | None:
-    """Weights of samples that have weights of their own, or of their classes; None where all are 1.
+    """Combine sample weights and class weights; None if all are 1.
 
     Parameters
     ----------
     sample_weight : array of shape (n_samples,), or None
     class_weight : dict, "balanced" or None
-        Weights of classes; a class that a dict does not name has the weight 1. "balanced" gives all classes the same
-        weight in all, and leaves the sum over all samples as it is.
+        Class weights; classes missing from a dict have weight 1. "balanced" gives all classes the same total weight and
+        keeps the sum over all samples.
     classes : ndarray of shape (K,)
     codes : ndarray of shape (n_samples,), int
-        The class of each sample, as a position among `classes`.
+        Class of each sample, as a position in `classes`.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def _checked(sample_weight: Any, n_samples: int) -> np.ndarray:
 
 
 def _of_classes(class_weight: Mapping[Any, float] | str, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """The weight of each class; `totals` are the sums of its samples' own weights."""
+    """Return the weight of each class; `totals` holds the total sample weight of each class."""
     if isinstance(class_weight, str):
         share = totals.sum() / len(classes)
         return np.array([share / total if total > 0 else 0.0 for total in totals])
@@ -70,7 +70,7 @@ def _of_classes(class_weight: Mapping[Any, float] | str, classes: np.ndarray, to
 
 
 def is_class_weight(value: Any) -> bool:
-    """Whether an estimator can have this `class_weight`."""
+    """Return whether the value is a valid `class_weight` of an estimator."""
     if isinstance(value, Mapping):
         numbers = [weight for weight in value.values() if isinstance(weight, int | float | np.integer | np.floating)]
         return len(numbers) == len(value) and all(0 <= weight < np.inf for weight in numbers)

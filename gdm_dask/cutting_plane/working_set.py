@@ -1,7 +1,7 @@
 """The working set: the best free features of the last read with their rows, from which cuts are taken.
 
-One read of the data serves several cuts: the features that the next cuts will need are nearly always among the best of
-this one. Correlations within the set, and with the supports, are taken when a cut first asks for them, and kept.
+One read of the data serves several cuts: the features needed by the next cuts are nearly always among the best of this
+one. Correlations within the set, and with the supports, are computed on first use and kept.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass
 from gdm_dask.features.scores import scores
 
-#: Values in the rows of all features of a pool.
+#: Maximum number of values in the rows of a pool.
 POOL_VALUES = 20_000_000
-#: A part of a pass brings back this many times the rows that it would have in a fair share of the set.
+#: A part of a pass returns this many times the rows of its fair share of the set.
 ROWS_SHARE = 3
-#: Scores below this part of ||A|| are rounding: such features are not candidates.
+#: Scores below this part of ||A|| are rounding errors: such features are not candidates.
 NEGLIGIBLE = 1e-12
 
 
 @dataclass
 class Supports:
-    """Supports so far, with their rows, and the features that are known to be covered by one of them.
+    """Supports found so far, with their rows, and the features known to be covered by them.
 
     Attributes
     ----------
     limit : float
         ``|rho|`` from which two features correlate.
     features : list of int
-        The supports, in the order of their entry.
+        Supports in order of entry.
     rows : Block or None
-        Their raw rows.
+        Raw rows of the supports.
     covered : set of int
-        Features that are known to correlate with a support.
+        Features known to correlate with a support.
     """
 
     limit: float
@@ -50,28 +50,28 @@ class Supports:
 
     @property
     def constrains(self) -> bool:
-        """Whether features can correlate at all; not with tau = 0."""
+        """Whether features can correlate at all; False for tau = 0."""
         return bool(np.isfinite(self.limit))
 
     def add(self, features: list[int], rows: Block) -> None:
-        """Take new supports."""
+        """Add new supports."""
         self.features += features
         self.rows = rows if self.rows is None else stack([self.rows, rows])
 
     def known(self) -> np.ndarray:
-        """Features that a read need not look for."""
+        """Features that a read can leave out."""
         return np.array(sorted({*self.features, *self.covered}), np.int64)
 
 
 @dataclass
 class Pool:
-    """Features that cuts came past, with their rows: in the end one of them may serve better than a support.
+    """Features that cuts passed over, with their rows: in the end one of them may replace a support.
 
     Attributes
     ----------
     features : list of int
     n_values : int
-        Values in their rows.
+        Number of values in their rows.
     """
 
     features: list[int] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Pool:
     _rows: list[Block] = field(default_factory=list)
 
     def add(self, features: np.ndarray, rows: Block) -> None:
-        """Take further features, unless there are too many values already."""
+        """Add further features, unless the pool already has too many values."""
         n_values = count_values(rows)
         if len(features) and self.n_values + n_values <= POOL_VALUES:
             self.features += features.tolist()
@@ -87,7 +87,7 @@ class Pool:
             self._rows.append(rows)
 
     def without(self, supports: list[int], most: int) -> tuple[list[int], Block | None]:
-        """The first features of the pool that are not supports, at most so many, and their rows."""
+        """Return the first pool features that are not supports, at most `most`, and their rows."""
         known = set(supports)
         others = [place for place, feature in enumerate(self.features) if feature not in known][:most]
         if not others:
@@ -96,23 +96,23 @@ class Pool:
 
 
 def count_values(rows: Block) -> int:
-    """Values in rows: nonzeros of sparse ones."""
+    """Number of values in rows; for sparse rows, of nonzeros."""
     return rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
 
 
 class Seen(NamedTuple):
-    """What a read brought for a problem.
+    """Result of a read for one problem.
 
     Attributes
     ----------
     features : ndarray of shape (m,), int64
         The best free features.
     rows : Block
-        Their raw rows.
+        Raw rows of these features.
     floor : float
-        No other free feature has a larger |score|.
+        Upper bound on the |score| of every other free feature.
     whole : Block or None
-        Their raw rows with all samples, where the problem has some of them only.
+        Raw rows with all samples, if the problem has only some samples.
     """
 
     features: np.ndarray
@@ -122,13 +122,13 @@ class Seen(NamedTuple):
 
 
 class WorkingSet:
-    """The features that a read brought, for the cuts until the next read.
+    """Features of one read, for the cuts until the next read.
 
     Parameters
     ----------
     seen : Seen
     supports : Supports
-        Of the problem that the set belongs to.
+        Supports of the problem that the set belongs to.
     """
 
     def __init__(self, seen: Seen, supports: Supports) -> None:
@@ -143,16 +143,16 @@ class WorkingSet:
 
     @property
     def n_compared(self) -> int:
-        """Features that were compared with others."""
+        """Number of features that were compared with others."""
         return int(np.count_nonzero(self._place >= 0))
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no cut was taken from it: its floor holds for the scores of now."""
+        """Whether no cut was taken from the set, so that its floor holds for the current scores."""
         return self.n_cuts == 0
 
     def passed(self, order: np.ndarray) -> list[int]:
-        """Those of some positions that were compared with others."""
+        """Return the positions in `order` that were compared with others."""
         compared = (self._place[order] >= 0) | (self._n_compared[order] > 0)
         return order[compared].tolist() if self.supports.constrains else []
 
@@ -161,12 +161,12 @@ class WorkingSet:
         return sizes_of(self.rows, duals)
 
     def order(self, sizes: np.ndarray, least: float) -> np.ndarray:
-        """Positions of the features that are free as far as is known, from the largest size down."""
+        """Positions of the features not known to be covered, largest size first."""
         there = np.flatnonzero(self._is_free & (sizes > least))
         return there[np.lexsort((self.features[there], -sizes[there]))]
 
     def free(self, positions: np.ndarray) -> np.ndarray:
-        """Those of some positions that no support covers."""
+        """Return the given positions that no support covers."""
         supports = self.supports
         if supports.rows is None or not supports.constrains:
             return positions
@@ -186,7 +186,7 @@ class WorkingSet:
         self.supports.covered.update(self.features[positions].tolist())
 
     def rho(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """|correlation| of some features with others."""
+        """|correlation| of features with others."""
         if not self.supports.constrains:
             return np.zeros((len(positions), len(others)))
         self._touch(np.concatenate([positions, others]))
@@ -202,9 +202,9 @@ class WorkingSet:
         return found
 
     def without_copies(self, positions: np.ndarray) -> np.ndarray:
-        """Some features without exact copies of earlier ones, in the same order.
+        """Drop exact copies of earlier features; keep the order.
 
-        Whatever a feature conflicts with, so do its copies, and a cut holds one of them at most: the first will do.
+        Copies have the same conflicts, and a cut holds at most one of them: the first is enough.
         """
         if not self.supports.constrains:
             return positions
@@ -229,7 +229,7 @@ class WorkingSet:
             self._rho = grown
 
     def take(self, positions: Sequence[int]) -> Block | None:
-        """Make supports of some features; returns their rows."""
+        """Turn features into supports; return their rows."""
         self.n_cuts += 1
         if not len(positions):
             return None
@@ -250,16 +250,16 @@ def sizes_of(rows: Block | None, duals: np.ndarray) -> np.ndarray:
 
 
 def read(data: Data, questions: Sequence[Question], folds: Sequence[Fold] = ()) -> Iterator[Seen]:
-    """One read of the data for all questions, each about the samples of its fold; about all by default.
+    """Read the data once for all questions, each about the samples of its fold (by default, all samples).
 
-    What it brought for a problem is put together when its turn comes.
+    The result for a problem is assembled when it is requested.
     """
     pass_ = score_pass(questions, folds, min(1.0, ROWS_SHARE / data.n_parts))
     return seen_by(data, pass_, data.run(pass_))
 
 
 def score_pass(questions: Sequence[Question], folds: Sequence[Fold] = (), share: float = 1.0) -> ScorePass:
-    """The pass for all questions, each about the samples of its fold; questions with the same one share it."""
+    """Pass for all questions, each about the samples of its fold; questions on the same fold share it."""
     own = [*folds] or [ALL_SAMPLES] * len(questions)
     keys = [(id(fold.samples), id(fold.weights)) for fold in own]
     distinct = dict(zip(keys, own, strict=True))
@@ -269,7 +269,7 @@ def score_pass(questions: Sequence[Question], folds: Sequence[Fold] = (), share:
 
 
 def seen_by(data: Data, pass_: ScorePass, ranked: Ranked) -> Iterator[Seen]:
-    """What a pass brought for each question; rows that it could not bring are read."""
+    """Yield the result of a pass for each question; read the rows that the pass did not return."""
     for question, ranking in zip(pass_.questions, ranked.rankings, strict=True):
         features, rows, floor, _ = _seen(data, ranked, ranking, question.n_wanted(ranking))
         yield Seen(features, pass_.folds[question.fold].of(rows), floor, rows)
