@@ -1,1 +1,1 @@
-"""The master problem (5), solved on the driver."""
+"""Master problem (5), solved on the driver."""

@@ -1,17 +1,17 @@
-"""The master problem with its active samples held fixed: a problem in the features and the cuts alone.
+"""The master problem for fixed active samples: a problem in the features and cuts alone.
 
 Near given weights, the active samples of each output k are known, and the scores are linear in the weights:
-c_k(W) = pull_k - C * G_k w_k, with G_k the covariance of the active samples. What remains of the master problem,
+c_k(W) = pull_k - C * G_k w_k, with G_k the covariance of the active samples. The remaining problem,
 
     min over W of  1/2 (sum_t ||W_t||)^2 + sum_k (C/2 w_k' G_k w_k - pull_k . w_k),
 
-knows nothing of the samples. With weights mu in the simplex over the cuts, and s_j^2 the sum of mu_t over the
-cuts that hold feature j, its solution is w_k = S^2 c_k, and it is left to maximise the concave value
+does not involve the samples. With weights mu in the simplex over the cuts, and s_j^2 the sum of mu_t over the
+cuts that hold feature j, its solution is w_k = S^2 c_k, and it remains to maximise the concave value
 
     1/2 sum_k pull_k' S (I + C S G_k S)^-1 S pull_k
 
 in mu. Its gradient is half of q_t = sum_k ||c_k,S_t||^2, and its Hessian is known, so a few quadratic programmes
-over the simplex do it.
+over the simplex suffice.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from scipy.linalg.lapack import dgesv
 
 MAX_ROUNDS = 100
 ARMIJO = 1e-4
-"""Part of the gain that the slope promises which a step must bring."""
+"""Part of the gain predicted by the slope that a step must achieve."""
 SHORTEST = 1e-4
 RIDGE = 1e-12
-"""Part of the mean curvature that is added to every direction."""
+"""Part of the mean curvature added to every direction."""
 ROUNDING = 1e-12
-"""Below this part of the value its changes mean nothing; there the gap decides, which is of first order."""
+"""Changes of the value below this part of it are rounding errors; there the gap decides, which is of first order."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Model:
     C: float
 
     def at(self, mu: np.ndarray) -> ModelPoint:
-        """Solve for the weights that go with the weights `mu` of the cuts."""
+        """Solve for the weights of the features, given the weights `mu` of the cuts."""
         scale = np.sqrt(self.members @ mu)
         W, c, value = np.empty_like(self.pull), np.empty_like(self.pull), 0.0
         factors: list[np.ndarray] = []
@@ -87,7 +87,7 @@ class Model:
 
 @dataclass(frozen=True)
 class ModelPoint:
-    """Solution of a model for given weights of the cuts, with the factors that its derivatives need."""
+    """Solution of a model for given weights of the cuts, with the factors for its derivatives."""
 
     mu: np.ndarray
     scale: np.ndarray
@@ -99,7 +99,7 @@ class ModelPoint:
 
     @property
     def gap(self) -> float:
-        """What the value may still gain: it is concave in mu, with gradient q / 2."""
+        """Bound on the further gain of the value, which is concave in mu with gradient q / 2."""
         return 0.5 * float(self.q.max() - self.mu @ self.q)
 
 
@@ -110,9 +110,9 @@ def solve_model(model: Model, mu: np.ndarray, tol: float) -> tuple[np.ndarray, n
     ----------
     model : Model
     mu : (T,) array
-        Where to start, on the simplex.
+        Starting point on the simplex.
     tol : float
-        Gap at which to stop, absolute.
+        Absolute gap at which to stop.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def solve_model(model: Model, mu: np.ndarray, tol: float) -> tuple[np.ndarray, n
 
 
 def _search(model: Model, point: ModelPoint, goal: np.ndarray) -> ModelPoint | None:
-    """Return a point on the way to `goal` that is better, or None if rounding hides any."""
+    """Return a better point on the way to `goal`, or None if rounding hides any."""
     slope = 0.5 * float(point.q @ (goal - point.mu))
     step = 1.0
     while step > SHORTEST:
@@ -151,9 +151,9 @@ def _search(model: Model, point: ModelPoint, goal: np.ndarray) -> ModelPoint | N
 def minimise_on_simplex(hessian: np.ndarray, linear: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Minimise 1/2 x' H x - b' x over x >= 0, sum x = 1.
 
-    A set of free entries is kept, the others are zero. Each round moves to the minimum over the free entries,
-    stopping at the first entry that reaches zero, which is then no longer free; at a minimum, the entry that
-    promises most is freed. Follows Lawson and Hanson's method for nonnegative least squares.
+    Keeps a set of free entries; the others are zero. Each round moves to the minimum over the free entries, stopping at
+    the first entry that reaches zero, which is then no longer free; at a minimum, the most promising entry is freed.
+    Follows Lawson and Hanson's method for nonnegative least squares.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def minimise_on_simplex(hessian: np.ndarray, linear: np.ndarray, start: np.ndarr
     linear : (T,) array
         b.
     start : (T,) array
-        A point of the simplex, best one near the solution.
+        A point of the simplex, preferably near the solution.
 
     Returns
     -------
@@ -178,8 +178,8 @@ def minimise_on_simplex(hessian: np.ndarray, linear: np.ndarray, start: np.ndarr
     x = start / _sum(start)
     free = x > 0.0
     mean = _sum(np.diagonal(hessian)) / size + 1e-300
-    # Where H is singular, as equal cuts make it, the entries stay near the start. Adding a constant to all of
-    # H changes nothing on the simplex, and what is singular only across it becomes well conditioned.
+    # If H is singular, for example because of equal cuts, the entries stay near the start. Adding a constant to all of
+    # H changes nothing on the simplex and makes an H that is singular only across the simplex well conditioned.
     ridge = RIDGE * (mean + np.abs(linear).max())
     hessian = hessian + mean + ridge * np.eye(size)
     linear = linear + ridge * x
@@ -201,7 +201,7 @@ def minimise_on_simplex(hessian: np.ndarray, linear: np.ndarray, start: np.ndarr
 
 
 def _sum(values: np.ndarray) -> float:
-    """Sum one value after another: the same bits whatever numpy's own sum does with its processor."""
+    """Sum the values one by one: the bits do not depend on the processor, as those of numpy's sum may."""
     return float(np.add.accumulate(values)[-1])
 
 
@@ -217,7 +217,7 @@ def _minimise_freely(hessian: np.ndarray, linear: np.ndarray, at: np.ndarray) ->
 
 
 def _move_until_zero(x: np.ndarray, free: np.ndarray, at: np.ndarray, target: np.ndarray) -> None:
-    """Move the free entries of `x` towards `target`; those that reach zero first are no longer free."""
+    """Move the free entries of `x` towards `target`, until the first reach zero and are no longer free."""
     here, falls = x[at], target < 0.0
     step = min(1.0, float((here[falls] / (here[falls] - target[falls])).min()))
     moved = here + step * (target - here)

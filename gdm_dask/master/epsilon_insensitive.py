@@ -1,4 +1,4 @@
-"""The epsilon-insensitive squared loss, for numbers with an accuracy of their own."""
+"""The epsilon-insensitive squared loss, for numbers of limited accuracy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EpsilonInsensitive:
     Parameters
     ----------
     epsilon : float
-        In the unit of the targets.
+        In units of the targets.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class EpsilonInsensitive:
             raise ValueError(f"`epsilon` must be a finite number >= 0, got {self.epsilon}")
 
     def check(self, targets: np.ndarray) -> None:
-        """Any finite numbers will do."""
+        """Accept any finite numbers."""
 
     def sums(self, y: np.ndarray, f: np.ndarray, b: float, w: np.ndarray | None) -> Sums:
         """Sum the residuals beyond epsilon and their squares."""

@@ -1,7 +1,7 @@
-"""Losses of the master problem: their interface, the intercept, and the squared hinge; each further loss is a file.
+"""Losses of the master problem: interface, intercept and squared hinge; every other loss has its own file.
 
 A loss l(y, u) of a target y and a decision value u = f + b is piecewise quadratic with curvature 0 or 1, so that
-l = R^2 / 2 with the residual R = -dl/du. Weights of samples, which may be None, are applied here; C by the caller.
+l = R^2 / 2 with the residual R = -dl/du. Sample weights, which may be None, are applied here, C by the caller.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gdm_dask.system.jit import reassociating
 
 MAX_ROUNDS = 100
 BALANCED, NEARLY = 1e-14, 1e-9
-"""Part of the sum of |A| by which the duals of an output may miss the sum zero: in any piece, in the piece at hand."""
+"""Part of the sum of |A| by which the sum of an output's duals may differ from zero: in any piece, in this one."""
 
 
 class Sums(NamedTuple):
-    """Sums over samples of one output.
+    """Sums over the samples of one output.
 
     Attributes
     ----------
@@ -38,19 +38,19 @@ class Sums(NamedTuple):
 
 
 class Loss(Protocol):
-    """Kernels of a loss over some samples of one output.
+    """Kernels of a loss over samples of one output.
 
     Attributes
     ----------
     one_gram : bool
         Whether the loss is curved everywhere, so that all outputs share one Gram matrix. Other losses are curved
-        where the residual is not zero.
+        where the residual is nonzero.
     """
 
     one_gram: bool
 
     def check(self, targets: np.ndarray) -> None:
-        """Refuse targets that the loss is not made for."""
+        """Refuse targets that the loss does not support."""
 
     def sums(self, y: np.ndarray, f: np.ndarray, b: float, w: np.ndarray | None) -> Sums:
         """Sum the residuals and their squares."""
@@ -64,28 +64,28 @@ class Loss(Protocol):
         -------
         linear, squares : float
             Linear part of the certificate, and the sum of a v. The linear part is the sum of a y, less epsilon |a|
-            where errors up to epsilon cost nothing; y - b may stand for y, as duals with an intercept sum to zero.
+            if errors up to epsilon cost nothing; y - b may replace y, because duals with an intercept sum to zero.
         """
 
 
 def find_intercept(sums: Callable[[float], Sums], b: float) -> tuple[float, Sums]:
     """Find the intercept at which the residuals of an output sum to zero.
 
-    Newton's method on a falling, piecewise linear function, inside of the bracket that its signs make. Once the active
-    samples stay the same, the intercept is exact. A handful of passes instead of a sort.
+    Newton's method on a falling, piecewise linear function, within the bracket given by its signs. The intercept is
+    exact once the active samples stay the same. Takes a handful of passes instead of a sort.
 
     Parameters
     ----------
     sums : callable
-        Sums over all samples for an intercept.
+        Returns the sums over all samples for an intercept.
     b : float
-        Where to start.
+        Starting value.
 
     Returns
     -------
     b : float
     found : Sums
-        The sums for it.
+        The sums at `b`.
 
     Examples
     --------

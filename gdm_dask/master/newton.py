@@ -2,11 +2,11 @@
 
     P = min over W_t, b of  1/2 (sum_t ||W_t||_F)^2 + C sum_i w_i sum_k l(y_ik, f_ik + b_k),     f = sum_t W_t Z_t
 
-The intercepts b that belong to W are found by passing over f. The duals A = C w R that belong to both, with R = -dl/df,
-bound P from below. The loss is piecewise quadratic: its pieces are the sets of active samples, those with A_ik != 0. A
-step minimises P with the present piece extended everywhere, which takes the samples out of the problem (see `cuts_qp`),
-so that they are passed over a few times only: for f and for the scores of every step, and for the samples that enter or
-leave the Gram matrix of the active ones.
+The intercepts b for given W are found by passing over f. The corresponding duals A = C w R, with R = -dl/df, bound P
+from below. The loss is piecewise quadratic; each piece corresponds to a set of active samples, the samples with A_ik !=
+0. A step minimises P with the current piece extended everywhere, which eliminates the samples from the problem (see
+`cuts_qp`). So the samples are passed over only a few times: for f and the scores of every step, and for the samples
+that enter or leave the Gram matrix of the active samples.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gdm_dask.system.scratch import page_aligned
 
 MAX_STEPS = 500
 LOOSE = 0.01
-"""Gap at which the problem for a smaller C has done its service."""
+"""Gap to which the problem for a smaller C is solved."""
 STRIDE, SHORTEST_STRIDE = 10.0, 1.01
 """Factors from one C to the next."""
 ROUNDING = 1e-13
-"""A rise of P by this part of it is rounding."""
+"""A relative rise of P up to this is a rounding error."""
 CLOSED = 1e-12
-"""A gap that full steps leave as it is, and that no other way would close."""
+"""A gap up to this is accepted if full steps do not reduce it: nothing else would."""
 
 
 class Point(NamedTuple):
     """Weights of the features (K, d), intercepts (K,), and weights of the cuts (T,) on the simplex.
 
-    Features that no cut with a weight holds have the weight zero.
+    A feature has weight zero unless a cut with a nonzero weight holds it.
     """
 
     W: np.ndarray
@@ -42,12 +42,12 @@ class Point(NamedTuple):
     mu: np.ndarray
 
     def towards(self, other: Point) -> Point:
-        """The point halfway to another one."""
+        """Return the point halfway to another one."""
         return Point(*(0.5 * (mine + theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
 class Newton:
-    """Iterates on a master problem, and the buffers that they share.
+    """Iterates of a master problem, and the buffers they share.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Newton:
         The d unique features.
     targets : (K, n) array
     weights : (n,) array or None
-        Weights of the samples.
+        Sample weights.
     loss : Loss
     intercept : bool
 
@@ -65,7 +65,7 @@ class Newton:
         One for each output, or one for all.
     point : Point
     A : (K, n) array
-        Duals that belong to `point`.
+        Duals at `point`.
     c : (K, d) array
         Scores A Z'.
     value : float
@@ -92,9 +92,9 @@ class Newton:
         self._place(Point(np.zeros((zeros.size, self.rows.n_rows)), zeros, np.ones(1)), C)
 
     def solve(self, members: np.ndarray, point: Point, C: float, tol: float) -> None:
-        """Iterate from a point until the gap is at most `tol`, or as far as rounding lets it.
+        """Iterate from a point until the gap is at most `tol`, or as far as rounding permits.
 
-        Where full steps fail, as they may for a large C and few active samples, C is approached from below.
+        If full steps fail, as they may for a large C and few active samples, C is approached from below.
 
         Parameters
         ----------
@@ -113,10 +113,10 @@ class Newton:
         self._place(stalled[1], C)
 
     def _approach(self, point: Point, C: float, tol: float) -> bool:
-        """Solve for a smaller C first, then for larger ones, with shorter strides where they fail.
+        """Solve for a smaller C first, then for larger ones, with shorter strides if they fail.
 
-        For a small C all samples are active and one step suffices; from there on, the active samples change
-        little at a time, and those of one C predict the solution for the next.
+        For a small C all samples are active and one step suffices; from there, the active samples change little at a
+        time, and the active samples of one C predict the solution for the next.
         """
         smaller = C / STRIDE
         while not self._iterate(point, smaller, LOOSE) and self.n_steps < MAX_STEPS:
@@ -135,7 +135,7 @@ class Newton:
         return self._iterate(self.point, C, tol, shortest=0.0)
 
     def _iterate(self, point: Point, C: float, tol: float, shortest: float = 0.2) -> bool:
-        """Take Newton steps until the gap is at most `tol`, or one must be shorter than allowed."""
+        """Take Newton steps until the gap is at most `tol`, or a step would have to be shorter than allowed."""
         self._place(point, C)
         while self.gap > tol:
             if self.n_steps >= MAX_STEPS or not self._step(tol, shortest):
@@ -173,7 +173,7 @@ class Newton:
         return None if self.weights is None else self.weights[begin:end]
 
     def _certify(self) -> None:
-        """Find the duals, their scores, and the bounds."""
+        """Compute the duals, their scores, and the bounds."""
         self.linear = self.quadratic = 0.0
         for k, sums in enumerate(self._sums):
             linear, squares = self._fill(k, *self._factors(sums))
@@ -186,7 +186,7 @@ class Newton:
         self.gap = (self.upper - self.lower) / self.upper if self.upper < np.inf else 1.0
 
     def _factors(self, sums: Sums) -> tuple[float, float]:
-        """Factors of the duals above and below zero, so that those of an output with an intercept sum to zero."""
+        """Factors for positive and negative duals that make the duals of an output with an intercept sum to zero."""
         if not self.intercept:
             return self.C, self.C
         smaller = min(sums.rising, sums.falling)
@@ -204,7 +204,7 @@ class Newton:
         return linear, squares
 
     def _step(self, tol: float, shortest: float) -> bool:
-        """Take one Newton step; return False if it brings nothing, or must be shorter than allowed."""
+        """Take one Newton step; return False if it brings nothing or would have to be shorter than allowed."""
         n_changed, model, means = self.model()
         if self._is_exact and not n_changed:
             return False
@@ -231,33 +231,33 @@ class Newton:
         return falls or self.gap < gap
 
     def _accuracy(self, tol: float) -> float:
-        """Part of P to which a model is solved."""
-        is_cheap = self.rows.n_samples < self.rows.n_rows**2  # a pass costs less than a quadratic programme
-        if is_cheap and not self.loss.one_gram:  # with one piece, the model is the problem itself
+        """Relative accuracy, as a part of P, to which a model is solved."""
+        is_cheap = self.rows.n_samples < self.rows.n_rows**2  # a pass is cheaper than a quadratic programme
+        if is_cheap and not self.loss.one_gram:  # with a single piece, the model is the problem itself
             return max(0.1 * tol, 0.1 * self.gap * min(self.gap, 1.0))
         return 0.1 * tol
 
     def model(self) -> tuple[int, Model, list[np.ndarray]]:
-        """Bring the Gram matrices up to the active samples; return how many changed, the model, the samples' means."""
+        """Update the Gram matrices to the active samples; return the number of changes, the model and the means."""
         n_changed, found = self.bring_up(self.grams)
         covariances, means = map(list, zip(*found * (len(self.A) // len(found)), strict=True))
         pull = pulls(self.c, covariances, self.point.W, self.C)
         return n_changed, Model(self.members, covariances, pull, self.C), means
 
     def bring_up(self, grams: list[ActiveGram]) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
-        """Bring Gram matrices of any rows up to the active samples; return how many changed, covariances and means."""
+        """Update Gram matrices to the active samples; return the number of changes, the covariances and the means."""
         active = [np.ones(self.rows.n_samples)] if self.loss.one_gram else self.A
         n_changed = sum(gram.update(a) for gram, a in zip(grams, active, strict=True))
         return n_changed, [gram.covariance(self.intercept) for gram in grams]
 
     def _solve_model(self, model: Model, means: list[np.ndarray], tol: float) -> Point:
-        """Return the best point if the active samples stay the same."""
+        """Return the best point for fixed active samples."""
         W, mu, rounds = solve_model(model, self.point.mu, tol)
         self.n_rounds += rounds
         return Point(W, self.point.b - ((W - self.point.W) * np.array(means)).sum(axis=1), mu)
 
     def _predict(self, C: float) -> Point:
-        """Return the point that is best for another C if the active samples stay the same."""
+        """Return the best point for another C and fixed active samples."""
         _, model, means = self.model()
         larger = C / self.C
         model = Model(self.members, model.covariances, larger * model.pull, C)
@@ -267,14 +267,15 @@ class Newton:
 class ActiveGram:
     """Second moments of rows over the active samples of one output.
 
-    New rows add their products over the samples that were active, samples that enter or leave add or take theirs. Once
-    as many have changed as are active, all is summed up anew: that costs no more, and ends the drift of rounding.
+    New rows add their products over the current active samples; samples that enter or leave add or subtract theirs.
+    Once as many have changed as are active, everything is summed again: this costs no more and stops the drift of
+    rounding.
 
     Parameters
     ----------
     rows : Rows
     weights : (n,) array or None
-        Weights of the samples.
+        Sample weights.
     """
 
     def __init__(self, rows: Rows, weights: np.ndarray | None) -> None:
@@ -284,7 +285,7 @@ class ActiveGram:
         self._turnover = 0
 
     def subset(self, rows: Rows, chosen: np.ndarray) -> ActiveGram:
-        """The same for some of the rows, given by increasing positions."""
+        """Return the moments for some of the rows, given by increasing positions."""
         part = ActiveGram(rows, self._weights)
         if self._moments.sums.size == self._rows.n_rows:
             part._active[:] = self._active
@@ -292,7 +293,7 @@ class ActiveGram:
         return part
 
     def update(self, duals: np.ndarray) -> int:
-        """Take the samples whose duals are not zero as active; return how many enter or leave."""
+        """Make the samples with nonzero duals active; return how many enter or leave."""
         rows, known, active = self._rows, self._moments.sums.size, self._active
         change = np.empty_like(active)
 
@@ -318,34 +319,34 @@ class ActiveGram:
         return n_changed
 
     def covariance(self, centred: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of w (z - mean)(z - mean)' over the active samples, and the mean: zero if not `centred`."""
+        """Return the sum of w (z - mean)(z - mean)' over the active samples, and the mean (zero if not `centred`)."""
         gram, sums = self._rows.normalised(self._moments)
         mean = sums / self._moments.count if centred and self._moments.count > 0 else np.zeros_like(sums)
         gram -= np.outer(sums, mean)
-        # Rounding must not make it indefinite; whatever the matrix, a fixed point of the step is a solution.
+        # Rounding must not make it indefinite; for any matrix, a fixed point of the step is a solution.
         gram.flat[:: mean.size + 1] += 1e-15 * np.trace(gram)
         return gram, mean
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return all that the next update starts from."""
+        """Return everything the next update starts from."""
         moments = self._moments
         counts = np.array([moments.count, self._turnover])
         return {"gram": moments.gram, "sums": moments.sums, "counts": counts, "active": np.packbits(self._active)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         count, turnover = state["counts"].tolist()
         self._moments, self._turnover = Moments(state["gram"].copy(), state["sums"].copy(), count), int(turnover)
         self._active[:] = np.unpackbits(state["active"], count=self._active.size)
 
 
 def vectors(n_outputs: int, n_samples: int) -> np.ndarray:
-    """Fresh memory for a vector over the samples for each output."""
+    """Allocate a vector over the samples for each output."""
     return page_aligned(8 * n_outputs * n_samples).view(np.float64).reshape(n_outputs, n_samples)
 
 
 def pulls(c: np.ndarray, covariances: list[np.ndarray], W: np.ndarray, C: float) -> np.ndarray:
-    """Return the scores (K, d) at W = 0 if the active samples stay the same."""
+    """Return the scores (K, d) at W = 0 for fixed active samples."""
     images = [covariance @ w for covariance, w in zip(covariances, W, strict=True)]
     pull: np.ndarray = c + C * np.array(images)
     return pull

@@ -1,9 +1,10 @@
-"""The master problem (5), in form P: weigh features and samples against all cuts found so far.
+"""Master problem (5), in form P: weigh features and samples against all cuts found so far.
 
     P = min over W_t, b of  1/2 (sum_t ||W_t||_F)^2 + C sum_i w_i sum_k l(y_ik, f_ik + b_k),     f = sum_t W_t Z_t
 
 over outputs k and samples i, with Z_t the normalised features of cut t. For two classes, with the squared hinge loss
-and without intercept, theta = 1/(4P) is the optimum of the paper's (5), and |A| / sum |A| of the duals A its alpha.
+and without intercept, theta = 1/(4P) is the optimum of the paper's (5), and |A| / sum |A| is its alpha, for the duals
+A.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["Master", "MasterSolution", "Rows"]
 
 SQUARED_HINGE = SquaredHinge()
 CONSTANT = 1e-28
-"""Part of the squares of the targets that rounding leaves to explain where they are constant."""
+"""Part of the squares of constant targets that rounding leaves unexplained."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class MasterSolution:
     duals : (K, n) array
         A = C w R; read-only.
     mu : (T,) array
-        Weights of the cuts, on the simplex; one weight where they are merged.
+        Weights of the cuts, on the simplex; a single weight if they are merged.
     weights : (K, d) array
-        Weights of the normalised unique features, the sum over the cuts of W_t.
+        Weights of the normalised unique features: the sum of W_t over the cuts.
     intercept : (K,) array
     scores : (K, d) array
         A Z' of the unique features.
@@ -49,9 +50,9 @@ class MasterSolution:
     gap : float
         (upper - lower) / upper.
     n_outer : int
-        Quadratic programmes in the weights of the cuts; none of them touches the samples.
+        Quadratic programmes in the weights of the cuts; they do not touch the samples.
     n_newton : int
-        Newton steps, each of which passes over the samples.
+        Newton steps; each passes over the samples.
     """
 
     duals: np.ndarray
@@ -69,28 +70,28 @@ class MasterSolution:
 class Master:
     """The cuts found so far, and the solution of the master problem over them.
 
-    Each solution starts from the one before.
+    Each solution starts from the previous one.
 
     Parameters
     ----------
     targets : (K, n) or (n,) array
         Targets of each output, -1 or +1 for the squared hinge loss.
     C : float
-        Trade-off of the paper, for features of norm one.
+        Trade-off of the paper, for features of unit norm.
     weights : (n,) array, optional
-        Weights of the samples, not negative, of mean one by convention. All one by default.
+        Nonnegative sample weights, of mean one by convention. All one by default.
     loss : Loss
     intercept : bool
-        Whether each output has an intercept. Without, two classes have the paper's form.
+        Whether each output has an intercept. Without it, two classes have the paper's form.
     tol : float
         Relative duality gap to reach.
 
     Attributes
     ----------
     mu : (T,) array
-        Weights of the cuts; zero for those added since the last solution over cuts.
+        Weights of the cuts; zero for cuts added since the last solution over cuts.
     cuts : list of arrays
-        Positions of each cut's features among the unique features.
+        Features of each cut, as positions among the unique features.
     rows : Rows
         The unique features.
 
@@ -134,9 +135,9 @@ class Master:
 
     @property
     def duals(self) -> np.ndarray:
-        """A = C w R (K, n), read-only: of the last solution, or of W = 0 before the first one.
+        """Duals A = C w R (K, n), read-only: of the last solution, or of W = 0 before the first one.
 
-        Those of an output with an intercept sum to zero.
+        The duals of an output with an intercept sum to zero.
         """
         duals = self._newton.A.view()
         duals.flags.writeable = False
@@ -144,7 +145,7 @@ class Master:
 
     @property
     def total_weight(self) -> float:
-        """Sum of the weights of the samples: their number by default."""
+        """Sum of the sample weights; by default the number of samples."""
         return float(self.rows.n_samples if self.weights is None else np.add.reduce(self.weights))
 
     def add_cut(
@@ -154,17 +155,17 @@ class Master:
         means: np.ndarray,
         norms: np.ndarray,
     ) -> None:
-        """Add a cut, and those of its features that no earlier cut holds.
+        """Add a cut, and its features that no earlier cut holds.
 
         Parameters
         ----------
         features : (B,) array of int
-            Positions of the cut's features among the unique features; new ones have the next positions, in
-            the order of `rows`.
+            Positions of the cut's features among the unique features; new features get the next positions, in the order
+            of `rows`.
         rows : (k, n) sparse or dense array
-            Raw values of the new features, k of them, or none.
+            Raw values of the k new features, if any.
         means, norms : (k,) arrays
-            Mean of each new feature, and its norm after centring, both with the weights of the samples.
+            Mean of each new feature, and its norm after centring, both with the sample weights.
         """
         features = np.array(features, dtype=np.int64)
         n_rows = self.rows.n_rows + rows.shape[0]
@@ -177,12 +178,12 @@ class Master:
         self.mu = np.append(self.mu, 0.0)
 
     def solve(self, tol: float | None = None) -> MasterSolution:
-        """Solve the master problem over all cuts, from the solution before.
+        """Solve the master problem over all cuts, starting from the previous solution.
 
         Parameters
         ----------
         tol : float, optional
-            Relative duality gap to reach this time.
+            Relative duality gap to reach in this call.
 
         Returns
         -------
@@ -197,12 +198,12 @@ class Master:
         return solution
 
     def solve_union(self, tol: float | None = None) -> MasterSolution:
-        """Solve the problem in which one merged cut holds all features: a ridge machine, from the solution before.
+        """Solve the problem with one merged cut of all features, a ridge machine, starting from the previous solution.
 
         Parameters
         ----------
         tol : float, optional
-            Relative duality gap to reach this time.
+            Relative duality gap to reach in this call.
 
         Returns
         -------
@@ -217,7 +218,7 @@ class Master:
         newton, before = self._newton, self._newton.point
         W = np.pad(before.W, ((0, 0), (0, self.rows.n_rows - before.W.shape[1])))
         W[:, members @ mu == 0] = 0.0
-        newton.A = vectors(*self.targets.shape)  # the solution before holds the other ones
+        newton.A = vectors(*self.targets.shape)  # the previous solution holds the old duals
         with single_threaded_blas():
             newton.solve(members, Point(W, before.b, mu), self.C, tol)
         if not newton.gap <= tol:
@@ -237,22 +238,22 @@ class Master:
         )
 
     def bound(self, most: float) -> float:
-        """Return an upper bound on theta over any cuts, from the present duals.
+        """Return an upper bound on theta over any cuts, from the current duals.
 
         Parameters
         ----------
         most : float
-            Bound on (6): on the sum of squared scores, under the present duals, of the features of a cut.
+            Bound on (6): on the sum of squared scores of the features of a cut, under the current duals.
 
         Returns
         -------
         float
-            Infinite where the duals prove nothing.
+            Infinite if the duals prove nothing.
         """
         return upper_bound(self._newton.linear, self._newton.quadratic, most)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return all that the next solution starts from, apart from the cuts."""
+        """Return everything the next solution starts from, apart from the cuts."""
         newton = self._newton
         state = {"duals": self.duals, "mu": self.mu, "weights": newton.point.W, "intercept": newton.point.b}
         state["certificate"] = np.array([newton.linear, newton.quadratic])
@@ -261,7 +262,7 @@ class Master:
         return state
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Go on, to the same bits, from the state of a master with the same cuts."""
+        """Continue, to the same bits, from the state of a master with the same cuts."""
         newton = self._newton
         if state["duals"].shape != self.targets.shape or state["mu"].shape != (len(self.cuts),):
             raise ValueError(
@@ -278,14 +279,14 @@ class Master:
 
 
 def _checked_tol(tol: float) -> float:
-    """Return a relative gap that can be reached for."""
+    """Return the relative gap if it lies between 0 and 1, else refuse it."""
     if not 0 < tol < 1:
         raise ValueError(f"tol must lie between 0 and 1, got {tol}")
     return float(tol)
 
 
 def _checked_weights(weights: np.ndarray, n_samples: int) -> np.ndarray:
-    """Return a copy of weights of samples."""
+    """Return a checked copy of sample weights."""
     weights = np.array(weights, dtype=np.float64)
     if weights.shape != (n_samples,) or not np.isfinite(weights).all() or not (weights >= 0).all() or not weights.any():
         raise ValueError(f"weights must be {n_samples} finite numbers >= 0, not all 0")

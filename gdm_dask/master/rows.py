@@ -1,12 +1,12 @@
-"""The features that the cuts hold, implicitly normalised, and the products that the master takes with them.
+"""The features of the cuts, implicitly normalised, and their products for the master problem.
 
-A feature enters every formula as z_j = (f_j - mean_j 1) / norm_j. Rows with many zeros are kept as the sparse
-f_j with the scale 1 / norm_j and the shift mean_j / norm_j beside them, since centring would fill them; they take
-no more memory than in a store, and where all values are 1, no values are kept. Rows with few zeros are normalised
-and kept densely. A row of density p has mean^2 <= p / (1 - p) variance, so the shifts of the
-sparse rows never cancel a digit; a row with a mean of 10^6 and a deviation of 1 is dense, hence centred.
+A feature enters every formula as z_j = (f_j - mean_j 1) / norm_j. Rows with many zeros are kept as the sparse f_j, with
+the scale 1 / norm_j and the shift mean_j / norm_j beside them, because centring would fill them; they take no more
+memory than in a store, and no values are kept if all are 1. Rows with few zeros are normalised and kept densely. A row
+of density p has mean^2 <= p / (1 - p) variance, so the shifts of sparse rows never cancel a digit; a row with a mean of
+10^6 and a deviation of 1 is dense, hence centred.
 
-Sums over many samples are taken over ranges that depend on their number only, so that any number of threads
+Sums over many samples are taken over ranges that depend only on the number of samples, so that any number of threads
 gives the same bits.
 """
 
@@ -37,16 +37,16 @@ from gdm_dask.master.sparse_kernels import (
 from gdm_dask.system.resources import n_cores
 
 DENSE_FROM = 0.25
-"""Share of nonzeros from which a row is kept densely: there, BLAS outruns the sparse kernels."""
+"""Share of nonzeros from which a row is kept densely: there, BLAS is faster than the sparse kernels."""
 
 BLOCK = 1024
-"""Samples of dense rows that are taken at a time, so that they stay in the second cache."""
+"""Samples of dense rows processed at a time, so that they stay in the L2 cache."""
 
 RANGE = 32_768
-"""Samples that are worth a task of their own."""
+"""Number of samples worth a separate task."""
 
 MOST_RANGES = 8
-"""Each range has a Gram matrix of its own, which bounds their number."""
+"""Maximum number of ranges: each has its own Gram matrix."""
 
 Result = TypeVar("Result")
 
@@ -57,7 +57,7 @@ class Rows:
     Parameters
     ----------
     n_samples : int
-        Length n of every row.
+        Length n of each row.
 
     Examples
     --------
@@ -80,14 +80,14 @@ class Rows:
         self._ranges = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
     def copy(self) -> Rows:
-        """Rows of their own, to which others can be appended."""
+        """Return a copy to which other rows can be appended."""
         twin = copy.copy(self)
         twin._sparse = copy.deepcopy(self._sparse)
         twin._dense = self._dense[: self._dense_at.size].copy()
         return twin
 
     def subset(self, chosen: np.ndarray) -> Rows:
-        """Some of the rows, given by increasing positions, for products; none can be appended to them."""
+        """Return some of the rows, given by increasing positions, for products; no rows can be appended to them."""
         if len(chosen) == self.n_rows:
             return self
         part = Rows(self.n_samples)
@@ -104,7 +104,7 @@ class Rows:
         means: np.ndarray,
         norms: np.ndarray,
     ) -> None:
-        """Add raw rows, which get the next positions.
+        """Append raw rows at the next positions.
 
         Parameters
         ----------
@@ -138,16 +138,16 @@ class Rows:
         self._dense_at = np.append(self._dense_at, self.n_rows + which)
 
     def _append_sparse(self, rows: Any, which: np.ndarray) -> None:
-        """Keep the chosen rows sparsely."""
+        """Keep the chosen rows as sparse rows."""
         chosen = sparse.csr_array(rows if which.size == rows.shape[0] else rows[which])
-        # The dense ones among the new features are empty here, so that positions count all features.
+        # Dense rows among the new features are empty here, so that positions count all features.
         indptr = np.zeros(rows.shape[0] + 1, dtype=np.int64)
         indptr[which + 1] = np.diff(chosen.indptr)
         shape = (rows.shape[0], self.n_samples)
         self._sparse.append(sparse.csr_array((chosen.data, chosen.indices, np.cumsum(indptr)), shape=shape))
 
     def over_ranges(self, function: Callable[[int, int], Result]) -> list[Result]:
-        """Call a function on every range of samples, on as many threads as there are cores; results are in order."""
+        """Call a function on every range of samples, on as many threads as cores; results are in order."""
         begins, ends = zip(*self._ranges, strict=True)
         n_threads = min(len(self._ranges), n_cores())
         if n_threads == 1:
@@ -166,7 +166,7 @@ class Rows:
         dense, dense_weights = self._dense[: self._dense_at.size], weights[:, self._dense_at]
         used: Any = np.flatnonzero(dense_weights.any(axis=0))
         if 2 * used.size > self._dense_at.size:
-            used = slice(None)  # picking rows costs more than the products with zero
+            used = slice(None)  # picking rows costs more than multiplying by zero
         offsets, scaled = weights @ self._shifts, weights * self._scales
         dense_weights = dense_weights[:, used]
 
@@ -226,11 +226,11 @@ class Rows:
         Parameters
         ----------
         change : (n,) int8 array
-            +1 for a sample that enters, -1 for one that leaves, 0 for one that stays as it was.
+            +1 for a sample that enters, -1 for a sample that leaves, 0 otherwise.
         w : (n,) array or None
-            Weights of the samples.
+            Sample weights.
         first : int
-            Leave out the pairs of rows before this one.
+            Leave out pairs in which both rows precede this one.
 
         Returns
         -------
@@ -269,14 +269,14 @@ class Rows:
                     np.sqrt(w[samples], out=roots)
                     block *= roots
                 moments.sums[at[new:]] += sign * (block[new:] @ roots)
-                # Numpy lets other threads run meanwhile, which scipy's dsyrk does not.
+                # Numpy releases the GIL here; scipy's dsyrk does not.
                 square += sign * (block[new:] @ block.T)
         moments.gram[np.ix_(at[new:], at)] += np.tril(square, new)
 
     def _add_across(
         self, moments: Moments, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first: int
     ) -> None:
-        """Add the products of dense with sparse rows, of which one at least is `first` or after it."""
+        """Add the products of dense and sparse rows; at least one row of each pair is `first` or later."""
         if not self.has_sparse:
             return
         bounds, places, values = self._sparse.entries
@@ -306,12 +306,12 @@ class Rows:
 
 @dataclass
 class Moments:
-    """Weighted sums over samples of the features as they are stored.
+    """Weighted sums over samples of the features as stored.
 
     Attributes
     ----------
     gram : (d, d) array
-        Sum of the products of two features, in the lower triangle.
+        Sums of the products of two features, in the lower triangle.
     sums : (d,) array
         Sums of the features.
     count : float
@@ -345,12 +345,12 @@ class Moments:
 
 @cache
 def _threads(n_threads: int, pid: int) -> ThreadPoolExecutor:
-    """Threads that wait for the next pass, which may take less time than to start them; a fork has none of them."""
+    """Threads kept for the next pass, which may be shorter than starting them; a forked process has none of them."""
     return ThreadPoolExecutor(n_threads, thread_name_prefix=f"gdm-rows-{pid}")
 
 
 def _checked(rows: Any, means: np.ndarray, norms: np.ndarray, n_samples: int) -> Any:
-    """Return the rows as a CSR or numpy array, after a look at all that would spoil the sums."""
+    """Return the rows as a CSR or numpy array, after checking for anything that would spoil the sums."""
     if rows.ndim != 2 or rows.shape[1] != n_samples:
         raise ValueError(f"rows must have shape (k, {n_samples}), got {rows.shape}")
     if means.shape != rows.shape[:1] or norms.shape != rows.shape[:1]:

@@ -1,10 +1,10 @@
-"""Sparse features of the master problem: feature by feature, in spans of samples that stay in the second cache.
+"""Sparse features of the master problem: feature by feature, in spans of samples that fit into the L2 cache.
 
-A product runs through the entries of one feature after another within a span. Entries that lie sample by sample would
-come in runs of a few, whose ends no processor foresees: the same products took five times as long.
+Within a span, a product runs through the entries of one feature after another. Entries stored sample by sample would
+form short runs whose ends the processor cannot predict: the same products took five times as long.
 
-Only the Gram matrix needs the entries of one sample together. It collects them span by span, and takes samples with as
-many entries one after another, for the same reason.
+Only the Gram matrix needs the entries of a sample together. It collects them span by span, and groups samples by their
+number of entries, for the same reason.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from gdm_dask.system.jit import kernel
 from gdm_dask.system.scratch import page_aligned
 
 SPAN = 16_384
-"""Samples of a span; a place within it takes 16 bits."""
+"""Samples of a span; a position within it takes 16 bits."""
 
 LANES = 8
-"""Features whose products with another one are taken at a time."""
+"""Number of features whose products with another feature are taken at a time."""
 
 RARE = 8
-"""Where fewer samples than one in so many change, their entries are picked out first."""
+"""If fewer than one in this many samples change, their entries are extracted first."""
 
 GROWTH = 4
-"""The room for sparse features grows by a quarter of what is needed."""
+"""The space for sparse features grows by a quarter of the space needed."""
 
 Entries: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray | None]
-"""Where the entries of each feature begin in each span and end in the last, the places of all entries within their
-spans, and their values; no values where all are 1."""
+"""Start of the entries of each feature in each span, and their end in the last; positions of all entries within their
+spans; and their values, or None if all are 1."""
 
 
 class SparseRows:
-    """Sparse features with room to grow in place; no values are kept while all of them are 1.
+    """Sparse features with space to grow in place; no values are kept while all of them are 1.
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ class SparseRows:
         return self._bounds, self._places, self._values
 
     def subset(self, chosen: np.ndarray) -> SparseRows:
-        """Some of the features; their entries stay where they are."""
+        """Return some of the features; their entries are shared."""
         part = copy.copy(self)
         part._bounds = self._bounds[chosen]
         return part
 
     def append(self, new: sparse.csr_array) -> None:
-        """Add features; their samples are sorted."""
+        """Append features, whose samples must be sorted."""
         used = int(self._bounds[-1, -1]) if len(self._bounds) else 0
         needed = used + new.nnz
         room = self._places.size if needed <= self._places.size else needed + needed // GROWTH
@@ -87,7 +87,7 @@ class SparseRows:
 
 
 def _enlarged(array: np.ndarray, used: int, room: int, dtype: np.dtype | None = None) -> np.ndarray:
-    """The array with that much room; its used part is copied where it has less, or another type."""
+    """Return the array with this much room; its used part is copied if it has less room or another type."""
     dtype = dtype or array.dtype
     if array.size == room and array.dtype == dtype:
         return array
@@ -97,15 +97,15 @@ def _enlarged(array: np.ndarray, used: int, room: int, dtype: np.dtype | None = 
 
 
 def _value_type(*types: np.dtype) -> np.dtype:
-    """float32 where that holds all values of these types exactly, else float64."""
+    """Return float32 if it holds all values of these types exactly, else float64."""
     return np.dtype(np.float32 if np.result_type(np.float32, *types) == np.float32 else np.float64)
 
 
-# The kernels work within one span, and allocate nothing. Unsigned places spare them the check for negative ones.
+# The kernels work within one span and allocate nothing. Unsigned positions avoid the check for negative ones.
 
 
 def spans(begin: int, end: int) -> Iterator[tuple[int, slice]]:
-    """The spans that make up the samples from `begin`, where a span begins, to `end`, and their samples."""
+    """Yield the spans of the samples from `begin`, the start of a span, to `end`, with their samples."""
     for first in range(begin, end, SPAN):
         yield first // SPAN, slice(first, min(first + SPAN, end))
 
@@ -124,8 +124,8 @@ def project_span(bounds, places, values, span, weights, out):  # type: ignore[no
 def score_span(bounds, places, values, span, part, sums):  # type: ignore[no-untyped-def]
     """Add the products of the features with `part` to `sums`.
 
-    Four sums at a time keep the processor busy. They are written out: left to the compiler (fastmath), their order
-    would depend on whether it has the code of this kernel at hand, or its result from an earlier process.
+    Four separate sums keep the processor busy. They are written out: with fastmath, their order would depend on whether
+    the compiler inlines this kernel or loads it from the cache of an earlier process.
     """
     for j in range(sums.size):
         begin, end = bounds[j, span], bounds[j, span + 1]
@@ -149,7 +149,7 @@ def score_span(bounds, places, values, span, part, sums):  # type: ignore[no-unt
 
 @kernel
 def cross_span(bounds, places, values, span, part, rows, out):  # type: ignore[no-untyped-def]
-    """Add the products of dense rows with the features, at the samples where `part` is not zero and times it."""
+    """Add the products of dense rows with the features, at the samples where `part` is nonzero and times it."""
     for j in range(out.shape[1]):
         for p in range(bounds[j, span], bounds[j, span + 1]):
             change = part[places[p]]
@@ -168,7 +168,7 @@ def add_pairs(
     rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first_row: int, gram: np.ndarray,
     sums: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add the features from `first_row` on, times `change`, to `sums`, their products with all up to them to `gram`."""
+    """Add the features from `first_row` on, times `change`, to `sums`; their products with all up to them to `gram`."""
     bounds, places, values = rows
     laid, totals = np.zeros((SPAN, LANES)), np.empty(LANES)
     for span, samples in spans(begin, end):
@@ -179,7 +179,7 @@ def add_pairs(
 
 @kernel
 def _pair_span(bounds, places, values, span, part, first_row, laid, totals, gram):  # type: ignore[no-untyped-def]
-    """Lay some features out by sample, side by side, and run through the entries of the others."""
+    """Lay features out side by side, by sample, and run through the entries of the others."""
     for group in range(first_row, bounds.shape[0], LANES):
         last = min(group + LANES, bounds.shape[0])
         for j in range(group, last):
@@ -226,7 +226,7 @@ def add_gram(
 
 @kernel
 def _pick(bounds, places, values, span, change, some_bounds, some_places, some_values):  # type: ignore[no-untyped-def]
-    """Copy the entries of the samples that change, which are few."""
+    """Copy the entries of the few samples that change."""
     at = 0
     for j in range(bounds.shape[0]):
         some_bounds[j, 0] = at
@@ -243,8 +243,8 @@ def _pick(bounds, places, values, span, change, some_bounds, some_places, some_v
 def _gram_span(bounds, places, values, span, change, cursors, sizes, weights, features, held, gram):  # type: ignore[no-untyped-def]
     """Add the products of the entries of each sample, times its change, to the lower `gram`.
 
-    The entries of the samples that change are put together, by feature, samples with as many entries one after
-    another. Samples that do not change share the place behind all others.
+    The entries of the samples that change are collected by feature, with samples grouped by their number of entries.
+    Samples that do not change share the position after all others.
     """
     n_rows = bounds.shape[0]
     for i in range(change.size):
@@ -257,7 +257,7 @@ def _gram_span(bounds, places, values, span, change, cursors, sizes, weights, fe
     for i in range(change.size):
         sizes[0, cursors[i] if change[i] != 0 else 0] += 1
     slot = start = 0
-    for size in range(1, n_rows + 1):  # of each size, where its first sample and its first entry go
+    for size in range(1, n_rows + 1):  # for each size, the position of its first sample and of its first entry
         sizes[1, size], sizes[2, size] = slot, start
         slot += sizes[0, size]
         start += sizes[0, size] * size

@@ -1,4 +1,4 @@
-"""The squared loss, for numbers; also the search among several classes, one output against the rest each."""
+"""The squared loss, for numbers; also for the search among several classes, one output per class against the rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SquaredLoss:
     one_gram = True
 
     def check(self, targets: np.ndarray) -> None:
-        """Any finite numbers will do."""
+        """Accept any finite numbers."""
 
     def sums(self, y: np.ndarray, f: np.ndarray, b: float, w: np.ndarray | None) -> Sums:
         """Sum the residuals y - u and their squares."""
