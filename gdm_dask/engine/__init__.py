@@ -1,4 +1,4 @@
-"""The one package that knows Dask: runs the same small functions on any of its schedulers."""
+"""The only package that uses Dask: runs the same small functions on any Dask scheduler."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 LOCAL_SCHEDULERS = ("synchronous", "threads", "processes")
 
-#: Dask's configuration, namespace ``gdm_dask``; ``DASK_GDM_DASK__STALL=60`` in the environment sets one.
+#: Dask's configuration, namespace ``gdm_dask``; for example, ``DASK_GDM_DASK__STALL=60`` in the environment.
 DEFAULTS = {
-    "wait-for-workers": 30,  # seconds to wait for a scheduler to answer, and for a first worker
-    "silence": 60,  # seconds without a heartbeat after which the tasks of a worker go to others
-    "stall": 3600,  # seconds without the end of any task after which tasks are sent again, once
-    "jobs-at-once": 1,  # jobs whose fits run at the same time; the workers' configuration counts
-    "read-attempts": 3,  # how often a block is read before it is given up
+    "wait-for-workers": 30,  # seconds to wait for the scheduler to answer, and for a first worker
+    "silence": 60,  # seconds without a heartbeat until a worker's tasks go to others
+    "stall": 3600,  # seconds without any finished task until tasks are sent again, once
+    "jobs-at-once": 1,  # jobs whose fits run concurrently; read from the workers' configuration
+    "read-attempts": 3,  # attempts to read a block before giving up
 }
 dask.config.update_defaults({"gdm_dask": DEFAULTS})
 
-#: Importable by name: it, its arguments and its result travel between processes.
+#: Must be importable by name: the function, its arguments and its result travel between processes.
 Task: TypeAlias = Callable[..., Any]
 
 
 class Engine(ABC):
     """Runs functions on items on a Dask scheduler."""
 
-    name: str  # of the local scheduler, or "distributed"
+    name: str  # name of the local scheduler, or "distributed"
     description: str  # one line
-    n_workers: int  # tasks that run at the same time
-    shares_memory: bool  # whether they run in this process
+    n_workers: int  # number of tasks that run at the same time
+    shares_memory: bool  # whether tasks run in this process
 
     @abstractmethod
     def workers(self) -> list[Worker]:
-        """The processes that run tasks now."""
+        """Return the processes that currently run tasks."""
 
     @abstractmethod
     def map(
@@ -53,14 +53,14 @@ class Engine(ABC):
         on_done: Task | None = None,
         name: str = "",
     ) -> list[Any]:
-        """``[function(item, *args) for item in items]``, in parallel.
+        """Return ``[function(item, *args) for item in items]``, computed in parallel.
 
-        At most `at_once` tasks run at the same time; `on_done` gets each result in this process, as it comes; Dask's
-        dashboard shows the tasks under their `name`.
+        At most `at_once` tasks run at the same time. `on_done` is called in this process with each result as it
+        arrives. Dask's dashboard shows the tasks under `name`.
         """
 
     def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
-        """``merge([function(item, *args) for item in items], *args)``; the order of parts must not matter."""
+        """Return ``merge([function(item, *args) for item in items], *args)``; the order of parts must not matter."""
         return merge(self.map(function, items, *args, name=name), *args)
 
     def leave_out(self, worker: Worker, why: str) -> None:
@@ -69,7 +69,7 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self, wait: bool = True) -> None:
-        """End what was started for this engine."""
+        """Close everything that was started for this engine."""
 
     def __enter__(self) -> Engine:
         return self
@@ -79,7 +79,7 @@ class Engine(ABC):
 
 
 def open_engine(scheduler: Any = "threads", n_workers: int | None = None) -> Engine:
-    """An engine for a scheduler.
+    """Open an engine for a scheduler.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def open_engine(scheduler: Any = "threads", n_workers: int | None = None) -> Eng
 
 
 def active_client() -> Any:
-    """The Client that is open in this process, or None."""
+    """Return the Client that is open in this process, or None."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None

@@ -1,7 +1,7 @@
-"""Dask distributed: a pass is one task for each part of the data, and tasks that merge.
+"""Dask distributed: a pass is one task per part of the data, and tasks that merge the results.
 
-Dask places the tasks, recomputes results that a worker takes with it, and uses workers that join; nothing is kept on
-workers. This module waits for workers, sends tasks again that will not end, and reports errors with their remedy.
+Dask places the tasks, recomputes results lost with a worker, and uses workers that join; nothing is kept on workers.
+This module waits for workers, resends tasks that will not finish, and reports errors with their remedy.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ logger = logging.getLogger(__name__)
 Future: TypeAlias = "distributed.Future[Any]"
 Result = TypeVar("Result")
 
-#: What Dask raises where tasks, workers or the scheduler are gone.
+#: Errors that Dask raises if tasks, workers or the scheduler are gone.
 GONE = (KilledWorker, FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError, TimeoutError)
-#: Vectors go with the graph. The configuration is that of all threads: one at a time changes it.
+#: Vectors travel with the graph. All threads share the configuration, so only one changes it at a time.
 _LARGE_GRAPHS = {"distributed.admin.large-graph-warning-threshold": "100GB"}
 _quiet = threading.Lock()
-#: Seconds between two looks at the workers while no task ends, and between two questions to a scheduler that is away.
+#: Seconds between checks of the workers while no task ends, and between attempts to reach an absent scheduler.
 TICK = 0.5
 PAUSE = 0.1
-#: Seconds in which workers get a copy of the arguments; who has none by then asks another one for it.
+#: Seconds to copy the arguments to the workers; a worker without a copy by then fetches it from another one.
 SPREAD = 5.0
-#: How often in a row tasks may be lost before they are given up; once where none ends.
+#: Consecutive losses of tasks before giving up; once if none ends.
 MAX_LOSSES = 10
-#: So many times the silence or the stall of a worker it is not asked again, unless there are no others.
+#: A worker that was silent or stalled gets no tasks for this many times that timeout, unless there are no other
+#: workers.
 REST = 5.0
 #: Parts that one task merges.
 FAN_IN = 16
 
 
 class Lost(Exception):
-    """Tasks will not come back: their keys, some workers or the scheduler are gone."""
+    """Tasks will not finish: their keys, some workers or the scheduler are gone."""
 
     def __init__(self, why: str, workers: Collection[str] = (), waited: float = 0.0, most: int = MAX_LOSSES) -> None:
         super().__init__(why)
@@ -63,7 +64,7 @@ class Lost(Exception):
 
 
 def seconds(name: str) -> float:
-    """A time-out from Dask's configuration, such as ``gdm_dask.wait-for-workers``."""
+    """Return a timeout from Dask's configuration, such as ``gdm_dask.wait-for-workers``."""
     return float(dask.config.get(f"gdm_dask.{name}"))
 
 
@@ -74,7 +75,7 @@ class ClusterEngine(Engine):
     ----------
     client : distributed.Client
     owned : list
-        What `close` has to close: the client, and the cluster, where they were made for this engine.
+        Objects for `close` to close: the client and the cluster, if they were created for this engine.
     """
 
     name = "distributed"
@@ -83,9 +84,9 @@ class ClusterEngine(Engine):
     def __init__(self, client: distributed.Client, owned: list[Any]) -> None:
         self.client = client
         self.left_out: set[str] = set()
-        self._resting: dict[str, float] = {}  # workers that hung, and until when they are spared
+        self._resting: dict[str, float] = {}  # workers that hung, and until when they get no tasks
         self._owned = owned
-        self._address = getattr(client.scheduler, "address", "an unknown address")  # while it connects again
+        self._address = getattr(client.scheduler, "address", "an unknown address")  # known while it reconnects
         try:
             workers = self.workers()
         except BaseException:
@@ -97,13 +98,13 @@ class ClusterEngine(Engine):
             self.description += f", dashboard {client.dashboard_link}"
 
     def workers(self) -> list[Worker]:
-        """The workers that run, less those that were left out; waits for a first one."""
+        """Return the running workers, except those left out; wait for a first one."""
         patience = seconds("wait-for-workers")
         deadline = time.monotonic() + patience
         wanted: Future | None = None
         while self.client.status not in ("closing", "closed") and time.monotonic() < deadline:
             interrupts.check()
-            with suppress(*GONE, RuntimeError, AttributeError):  # a client that connects again has no scheduler
+            with suppress(*GONE, RuntimeError, AttributeError):  # a client that reconnects has no scheduler
                 if workers := self._ask(patience):
                     return workers
                 if wanted is None:
@@ -136,7 +137,7 @@ class ClusterEngine(Engine):
         self.left_out.add(worker.name)
 
     def allowed(self) -> list[str] | None:
-        """Workers that tasks are to go to, where these are not all."""
+        """Return the workers that may get tasks, or None for all."""
         now = time.monotonic()
         resting = {name for name, until in self._resting.items() if until > now}
         if not resting and not self.left_out:
@@ -153,7 +154,7 @@ class ClusterEngine(Engine):
         on_done: Task | None = None,
         name: str = "",
     ) -> list[Any]:
-        """``[function(item, *args) for item in items]``, in parallel."""
+        """Return ``[function(item, *args) for item in items]``, computed in parallel."""
         name = name or funcname(function)
         results: dict[int, Any] = {}
 
@@ -177,7 +178,7 @@ class ClusterEngine(Engine):
         return [results[position] for position in range(len(items))]
 
     def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
-        """``merge([function(item, *args) for item in items], *args)``; parts are merged by tasks."""
+        """Return ``merge([function(item, *args) for item in items], *args)``; tasks merge the parts."""
         name = name or funcname(function)
 
         def attempt(tasks: _Tasks) -> Any:
@@ -190,7 +191,7 @@ class ClusterEngine(Engine):
         return self._until_done(attempt)
 
     def _until_done(self, attempt: Callable[[_Tasks], Result]) -> Result:
-        """Make an attempt, and again where its tasks are lost."""
+        """Make an attempt, and repeat it if its tasks are lost."""
         losses = 0
         while True:
             tasks = _Tasks(self)
@@ -209,44 +210,44 @@ class ClusterEngine(Engine):
                     ) from loss
                 logger.warning("tasks were lost (%s): sending them again", loss)
                 self._resting.update(dict.fromkeys(loss.workers, time.monotonic() + REST * loss.waited))
-                self.workers()  # an error where the scheduler or all workers are gone for good
+                self.workers()  # raises if the scheduler or all workers are gone for good
 
     def close(self, wait: bool = True) -> None:
-        """Close what was opened for this engine."""
+        """Close everything that was opened for this engine."""
         for thing in self._owned:
             thing.close()
 
 
 class _Tasks:
-    """Tasks of one attempt, and the watch over them."""
+    """Tasks of one attempt, with a watchdog."""
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine, self._client = engine, engine.client
         self._futures: list[Future] = []
         self._ended: queue.SimpleQueue[Future | None] = queue.SimpleQueue()
         self._since = time.monotonic()
-        self._beats: dict[str, float] = {}  # heartbeats of the workers at that time; none while tasks end
+        self._beats: dict[str, float] = {}  # heartbeats of the workers at that time; empty while tasks end
         self._allowed: list[str] | None = None
-        self.gained = False  # whether a result came that need not be computed again
+        self.gained = False  # whether a result arrived that need not be computed again
 
     def begin(self, name: str, args: tuple[Any, ...]) -> Future:
-        """Send the arguments of all tasks: once, as the result of a task, which Dask makes again where it is lost."""
+        """Send the arguments of all tasks once, as the result of a task, which Dask recomputes if it is lost."""
         self._allowed = self._engine.allowed()
         (shared,) = self._send(list, [seal(args)], name=f"{name}-arguments")
         while self.next_ended() is not shared:
             pass
-        # Else Dask gives all tasks to the worker that has them, if these are few. The scheduler raises whatever it
-        # meets when a worker leaves meanwhile; tasks then fetch the arguments themselves.
+        # Otherwise Dask gives all tasks, if they are few, to the worker that holds the arguments. The scheduler may
+        # raise any error if a worker leaves meanwhile; tasks then fetch the arguments themselves.
         with suppress(Exception):
             self._client.replicate([shared], workers=self._allowed, callback_timeout=SPREAD)
         return shared
 
     def send(self, name: str, function: Task, items: Sequence[Any], shared: Future) -> list[Future]:
-        """One task for each item."""
+        """Submit one task per item."""
         return self._send(sealed_task(function), [seal(item) for item in items], [shared] * len(items), name=name)
 
     def merge(self, name: str, function: Task, parts: list[Future], shared: Future) -> Future:
-        """Tasks that merge the results of others, until one is left."""
+        """Submit tasks that merge the results of others, until one is left."""
         while len(parts) > 1:
             some = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
             parts = self._send(sealed_task(function, of_many=True), some, [shared] * len(some), name=f"{name}-merge")
@@ -263,7 +264,7 @@ class _Tasks:
         return futures
 
     def next_ended(self) -> Future | None:
-        """A task that has ended, or None after a while. `Lost` where none will end."""
+        """Return a task that has ended, or None after a while. Raise `Lost` if none will end."""
         with suppress(queue.Empty):
             if (future := self._ended.get(timeout=TICK)) is not None:
                 self._beats = {}
@@ -273,7 +274,7 @@ class _Tasks:
         return None
 
     def _look(self) -> None:
-        """Look for workers that are silent, stuck or gone."""
+        """Check for workers that are silent, stuck or gone."""
         beats = {worker.name: worker.beat for worker in self._engine.workers()}
         if self._allowed is not None:
             beats = {name: beat for name, beat in beats.items() if name in self._allowed}
@@ -292,11 +293,11 @@ class _Tasks:
             raise Lost(f"no task has ended for {stall:g} s", busy, stall, most=1)
 
     def result(self, future: Future) -> Any:
-        """The result of a task that has ended; its own errors come through, all others are losses."""
+        """Return the result of a task that has ended; raise the task's own errors, and `Lost` for all others."""
         try:
             return unseal(future.result(timeout=seconds("silence")))
         except (Exception, asyncio.CancelledError) as error:
-            # the scheduler and the client raise whatever they meet where a worker leaves while they fetch a result
+            # the scheduler and the client may raise any error if a worker leaves while they fetch a result
             if future.status != "error" or isinstance(error, KilledWorker):
                 raise Lost(type(error).__name__) from error
             if reason := refusal(error):
@@ -304,7 +305,7 @@ class _Tasks:
             raise
 
     def wake(self) -> None:
-        """End a wait: a signal has arrived."""
+        """End a wait because a signal has arrived."""
         self._ended.put(None)
 
     def cancel(self) -> None:
@@ -317,7 +318,7 @@ class _Tasks:
 
 @contextmanager
 def _losses() -> Iterator[None]:
-    """Calls of the scheduler whose failure is a loss like any other."""
+    """Turn failures of calls to the scheduler into losses."""
     try:
         yield
     except GONE as error:
@@ -325,7 +326,7 @@ def _losses() -> Iterator[None]:
 
 
 def _n_drivers(worker: str) -> int:
-    """Drivers that a worker may host, this one with them, if this is the driver of a job."""
+    """Number of drivers that a worker may host, including this one, if this is the driver of a job."""
     try:
         here = distributed.get_worker().address
     except ValueError:
@@ -334,7 +335,7 @@ def _n_drivers(worker: str) -> int:
 
 
 def open_client(scheduler: str, security: Any = None) -> distributed.Client:
-    """A client of a running cluster, by the address of its scheduler or its scheduler file."""
+    """Open a client of a running cluster, by the address of its scheduler or its scheduler file."""
     patience = seconds("wait-for-workers")
     security = security or distributed.Security()
     options: dict[str, Any] = {"timeout": patience, "security": security, "set_as_default": False}
@@ -344,7 +345,7 @@ def open_client(scheduler: str, security: Any = None) -> distributed.Client:
             address = json.loads(Path(scheduler).read_text())["address"]
         else:
             options["address"] = address = scheduler
-        # The client itself waits forever for the first word of a scheduler, or for a file.
+        # The client itself waits forever for a scheduler to answer, or for a file.
         LoopRunner().run_sync(_greet, address, patience, security, callback_timeout=patience)
         return distributed.Client(**options)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
@@ -364,7 +365,7 @@ async def _greet(address: str, patience: float, security: distributed.Security) 
 
 
 def connect(scheduler: str, n_workers: int) -> ClusterEngine:
-    """An engine for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
+    """Open an engine for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
     if scheduler != "local":
         client = open_client(scheduler)
         return ClusterEngine(client, [client])

@@ -1,4 +1,4 @@
-"""The data behind a fit: features in blocks, which tasks read and show to passes."""
+"""The data of a fit: features in blocks, which tasks read and hand to passes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gdm_dask.store.reader import StoreReader
 from gdm_dask.system import interrupts
 
 Result = TypeVar("Result")
-#: Gives tasks their blocks, and travels to them.
+#: Gives tasks their blocks; it is sent to them.
 Reader: TypeAlias = MemoryStore | StoreReader
 
 
 @dataclass
 class PassCounts:
-    """What the passes of a fit took so far."""
+    """Work of the passes of a fit so far."""
 
     passes: int = 0
     tasks: int = 0
@@ -41,13 +41,13 @@ class PassCounts:
 
 
 class Data:
-    """Features in blocks: `run` passes over all of them, or fetch some `rows`.
+    """Features in blocks: `run` a pass over all of them, or fetch some `rows`.
 
     Parameters
     ----------
     engine : Engine
     shape : tuple
-        Features, samples.
+        Number of features and samples.
     starts : ndarray of shape (blocks + 1,)
         First feature of each block, and the number of features.
     reader : Reader
@@ -67,7 +67,7 @@ class Data:
     ) -> None:
         self.shape = shape
         self.counts = PassCounts()
-        self.n_problems = sys.maxsize  # of a matrix in memory, which has no plan
+        self.n_problems = sys.maxsize  # a matrix in memory needs no plan
         self._engine = engine
         self._starts = starts
         self._reader = reader
@@ -75,11 +75,11 @@ class Data:
 
     @classmethod
     def in_memory(cls, memory: MemoryStore, engine: Engine) -> Data:
-        """A matrix in memory: nothing is ever read."""
+        """Wrap a matrix in memory: nothing is read."""
         return cls(engine, memory.shape, memory.block_starts, memory, memory.sizes)
 
     def run(self, pass_: Pass[Part, Result]) -> Result:
-        """Show every block to a pass."""
+        """Run a pass over all blocks."""
         with self._clock(pass_.name):
             parts = self._parts()
             unread = [size for number, size in enumerate(self._sizes) if not self._reader.holds(number)]
@@ -92,7 +92,7 @@ class Data:
         return pass_.finish(part)
 
     def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features, in this order."""
+        """Return the raw rows of features, in the given order."""
         with self._clock("rows"):
             first = self._starts[[numbers[0] for numbers in self._parts()]]
             owner = np.searchsorted(first, features, side="right")
@@ -102,11 +102,11 @@ class Data:
 
     @property
     def n_parts(self) -> int:
-        """Tasks of a pass."""
+        """Number of tasks of a pass."""
         return len(self._parts())
 
     def _parts(self) -> list[list[int]]:
-        """Numbers of the blocks of each task."""
+        """Return the block numbers of each task."""
         return share_out(self._sizes, self._engine.n_workers)
 
     @contextmanager
@@ -124,7 +124,7 @@ class StoredData(Data):
     store : FeatureStore
     engine : Engine
     plan : FitPlan
-        The memory that each process may take.
+        Memory that each process may use.
     """
 
     _reader: StoreReader
@@ -138,21 +138,21 @@ class StoredData(Data):
         self.n_problems = plan.n_problems
 
     def _parts(self) -> list[list[int]]:
-        """Numbers of the blocks of each task, for the workers that are there now."""
+        """Return the block numbers of each task, for the current workers."""
         workers = self._engine.workers()
-        self._plan.room(workers)  # refuses a cluster of workers that are all too small
+        self._plan.room(workers)  # refuses a cluster if all workers are too small
         for worker in workers:
             if not self._plan.fits(worker):
                 self._engine.leave_out(worker, "has too little memory for a task of this fit")
         return share_out(self._sizes, sum(worker.threads for worker in workers if self._plan.fits(worker)))
 
     def close(self) -> None:
-        """Let go of everything that is held."""
+        """Release everything that is held."""
         self._reader.forget()
 
 
 def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part:
-    """Show some blocks to a pass; a task."""
+    """Run a pass over some blocks, as a task."""
     part = pass_.begin()
     for block in reader.blocks(numbers):
         interrupts.check()
@@ -161,10 +161,10 @@ def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part
 
 
 def merge_parts(parts: Sequence[Part], reader: Reader, pass_: Pass[Part, Any]) -> Part:
-    """One part from several; a task."""
+    """Merge several parts into one, as a task."""
     return pass_.merge(parts)
 
 
 def take_rows(features: np.ndarray, reader: Reader) -> Block:
-    """Raw rows of some features; a task."""
+    """Return the raw rows of features, as a task."""
     return reader.rows(features)

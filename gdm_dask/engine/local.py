@@ -18,12 +18,12 @@ from gdm_dask.errors import EngineError
 from gdm_dask.system import interrupts
 from gdm_dask.system.processes import call_with, kill_pool, start_pool, written
 
-#: How often in a row worker processes may die before one more task is done.
+#: Consecutive deaths of worker processes, without a finished task in between, before giving up.
 MAX_DEATHS = 5
 
 
 class LocalEngine(Engine):
-    """Runs tasks in this process, or in processes of its own that keep nothing from task to task.
+    """Runs tasks in this process, or in its own processes, which keep nothing between tasks.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class LocalEngine(Engine):
         self.description = name if name == "synchronous" else f"{self.n_workers} {name}"
         self._pool: Executor = SynchronousExecutor()
         try:
-            with interrupts.held_back():  # a process that is only half started would complain
+            with interrupts.held_back():  # a half-started process would complain
                 self._start()
         except BaseException:
             self.close(wait=False)
@@ -51,7 +51,7 @@ class LocalEngine(Engine):
             self._pool = start_pool(self.n_workers)
 
     def workers(self) -> list[Worker]:
-        """The process itself, or the processes that it started."""
+        """Return this process, or the processes that it started."""
         if self.shares_memory:
             return [Worker("this process", self.n_workers)]
         return [Worker(f"process {number}", 1) for number in range(self.n_workers)]
@@ -65,7 +65,7 @@ class LocalEngine(Engine):
         on_done: Task | None = None,
         name: str = "",
     ) -> list[Any]:
-        """``[function(item, *args) for item in items]``, in parallel."""
+        """Return ``[function(item, *args) for item in items]``, computed in parallel."""
         results: dict[int, Any] = {}
 
         def finished(position: Any, result: Any, *_: Any) -> None:
@@ -114,21 +114,21 @@ class LocalEngine(Engine):
             return future
 
         options: dict[str, Any] = {"callbacks": [(None, None, None, finished, None)], "chunksize": 1}
-        if not self.shares_memory:  # cloudpickle: what was defined in a script travels, too
+        if not self.shares_memory:  # cloudpickle also sends functions defined in a script
             options |= {"dumps": cloudpickle.dumps, "loads": cloudpickle.loads}
         try:
             get_async(submit, at_once, graph, list(graph), **options)
         except BaseException:
-            wait(list(running))  # none writes to a file any more that somebody else may take over then
+            wait(list(running))  # afterwards, no task writes to a file that another process may take over
             raise
 
     def _wake(self) -> None:
-        """End a wait for processes, which keep nothing and can go. Threads come to a safe point by themselves."""
+        """End a wait for processes, which keep nothing and can be ended. Threads reach a safe point by themselves."""
         if isinstance(self._pool, ProcessPoolExecutor):
             kill_pool(self._pool)
 
     def close(self, wait: bool = True) -> None:
-        """End the pool; its processes at once, where nobody waits for them."""
+        """Shut down the pool; without `wait`, end its processes at once."""
         if not wait:
             self._wake()
         self._pool.shutdown(wait=wait, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""The memory that a fit will need, worked out and checked before its first task, and the blocks of each task."""
+"""Memory plan of a fit, computed and checked before its first task, and the blocks of each task."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gdm_dask.system.resources import format_bytes
 
 #: A worker process with everything imported and compiled, before any data.
 PROCESS_BYTES = 130 << 20
-#: Part of the remaining memory that decoded blocks may fill; fragments take the rest.
+#: Part of the remaining memory that decoded blocks may fill; the rest is lost to fragmentation.
 CACHE_PART = 0.85
-#: Parts of a Dask worker's own limit that tasks may take, and tasks with the drivers of jobs: from 60 % on it spills
-#: what it keeps for Dask to disk, from 80 % on it takes no tasks, at 95 % its nanny ends it.
+#: Parts of a Dask worker's own limit that tasks may use, and tasks with the drivers of jobs: a worker spills its Dask
+#: results to disk from 60 %, takes no tasks from 80 %, and is killed by its nanny at 95 %.
 WORKER_PART = 0.5
 JOBS_PART = 0.75
-#: Tasks for each thread: enough to balance, few enough that scheduling is noise. Large data makes more of them, so that
-#: an elastic cluster has work for more workers.
+#: Tasks per thread: enough to balance the load, few enough to keep scheduling cheap. Large data gets more tasks, so
+#: that an elastic cluster has work for more workers.
 TASKS_PER_THREAD = 4
 BYTES_PER_TASK = 256 << 20
 
@@ -28,10 +28,10 @@ class Worker:
     """A process that runs tasks."""
 
     name: str  # its address
-    threads: int  # tasks that it runs at the same time
+    threads: int  # number of tasks that it runs at the same time
     memory: int | None = None  # its own limit
-    beat: float = 0.0  # when it was last heard of
-    drivers: int = 0  # jobs that may have their drivers in it, beside the tasks
+    beat: float = 0.0  # time of its last heartbeat
+    drivers: int = 0  # number of jobs whose drivers may run in it, beside the tasks
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class FitPlan:
     block_bytes : list of int
         Decoded size of each block.
     task_bytes, driver_bytes : int
-        Taken by a task while it works on a block, and by the driver for all that it keeps but blocks.
+        Used by a task while it works on a block, and by the driver for everything but blocks.
     n_passes : int
-        Passes over the data, as an estimate.
+        Estimated passes over the data.
     limit : int or None
-        Memory of all processes together; None where the workers' own limits are all there is.
+        Memory of all processes together; None if only the workers' own limits apply.
     in_driver : bool
         Whether the driver's own threads do the work. They keep decoded blocks; other processes keep nothing.
     n_problems : int
@@ -67,14 +67,14 @@ class FitPlan:
         return worker.threads * self.task_bytes + (0 if self.in_driver else PROCESS_BYTES)
 
     def fits(self, worker: Worker) -> bool:
-        """Whether the tasks of a worker fit into its own limit, beside the drivers of jobs."""
+        """Return whether the tasks of a worker fit into its own limit, beside the drivers of jobs."""
         if worker.memory is None:
             return True
         tasks = self.needed(worker)
         return tasks <= WORKER_PART * worker.memory and tasks + self._drivers(worker) <= JOBS_PART * worker.memory
 
     def _drivers(self, worker: Worker) -> int:
-        """Bytes that drivers add to a worker; the process itself is there already."""
+        """Bytes that drivers add to a worker, whose process is already counted."""
         return worker.drivers * max(0, self.driver_bytes - PROCESS_BYTES)
 
     def room(self, workers: list[Worker]) -> int:
@@ -83,7 +83,7 @@ class FitPlan:
         Raises
         ------
         MemoryLimitTooLow
-            Where the limit is too low, or no worker is large enough, with the numbers and the remedy.
+            If the limit is too low or no worker is large enough; the message has the numbers and the remedy.
         """
         host = max(workers, key=lambda worker: worker.drivers)
         if host.drivers and host.memory and PROCESS_BYTES + self._drivers(host) > JOBS_PART * host.memory:
@@ -102,7 +102,7 @@ class FitPlan:
         return int(CACHE_PART * (self.limit - needed)) if self.in_driver else 0
 
     def describe(self, workers: list[Worker]) -> str:
-        """One line: the bytes that are read and the share that stays in memory."""
+        """Describe in one line the bytes to read and the share that stays in memory."""
         n_bytes, n_passes = sum(self.block_bytes), self.n_passes
         kept = min(1.0, self.room(workers) / max(1, n_bytes))
         stays = f"{kept:.0%} of it stays in memory"
@@ -130,7 +130,7 @@ class FitPlan:
 
 
 def share_out(sizes: list[int], n_threads: int) -> list[list[int]]:
-    """Consecutive blocks for each task, of about equal bytes.
+    """Split the blocks into tasks of consecutive blocks with about equal bytes.
 
     Examples
     --------
