@@ -1,4 +1,4 @@
-"""What both estimators share: parameters, the fit, attributes, files and pages."""
+"""Shared base of both estimators: parameters, fit, attributes, files and pages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from gdm_dask.system.progress import compile_seconds
 
 
 class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of `GroupDiscoveryMachine`, which describes it, and of `GroupDiscoveryRegressor`."""
+    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`."""
 
     #: "classification" or "regression".
     _task: ClassVar[str]
@@ -97,15 +97,16 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
             Matrices are samples x features.
         y : array of shape (n_samples,), or (n_samples, n_outputs) for numbers
-            Labels or numbers. A store may have its own; given ones take their place.
+            Labels or numbers. If given, they replace the targets of a store.
         sample_weight : array of shape (n_samples,), optional
-            Weights of the samples, not negative. A sample of weight 2 counts as two equal ones, and one of weight 0 as
-            none: in the loss, and in means, norms and correlations. Weights that are no counts should have mean 1.
+            Nonnegative sample weights. A sample of weight 2 counts as two equal samples, a sample of weight 0 as none:
+            in the loss, and in means, norms and correlations. Weights that are not counts should have mean 1.
         callback : callable, optional
-            Gets an `Iteration` after each cut; while folds decide about C, after each cut of the most shrunk candidate.
+            Called with an `Iteration` after each cut; while folds choose C, after each cut of the most shrunk
+            candidate.
         checkpoint : path, optional
-            A file that holds the state after each cut, or after each read while folds decide about C. A fit of the same
-            store with the same parameters goes on from it and ends with the same machine, to the bit.
+            File that holds the state after each cut, or after each read while folds choose C. A fit of the same store
+            with the same parameters continues from it and ends with the same machine, to the bit.
 
         Returns
         -------
@@ -136,7 +137,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Iteration], None] | None:
-        """The callback; with `verbose`, after a line for each cut."""
+        """Return the callback; with `verbose`, it first prints a line for each cut."""
         if not self.verbose:
             return callback
 
@@ -163,7 +164,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         model_files.set_target(self, target)
 
     def name_of(self, feature: int) -> str:
-        """Name of a support or affiliated feature; its number where there are no names."""
+        """Return the name of a support or affiliated feature, or its number if there are no names."""
         check_is_fitted(self)
         return self.names_.get(int(feature), str(int(feature)))
 
@@ -180,7 +181,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return mask
 
     def transform(self, X: Any) -> Any:
-        """Keep the support features, in the order of the columns.
+        """Keep the support features, in column order.
 
         Parameters
         ----------
@@ -198,60 +199,60 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return super().transform(X)
 
     def decision_values(self, X: Any) -> np.ndarray:
-        """Values of the model that was refitted on the supports, (n_outputs, n_samples)."""
+        """Return the values of the model refitted on the supports, (n_outputs, n_samples)."""
         check_is_fitted(self)
         return model_files.decision(support_columns(self, X), self.coef_, self.intercept_)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Label, or numbers, of each sample, by the model that was refitted on the supports."""
+        """Predict the label or numbers of each sample with the model refitted on the supports."""
         values = self.decision_values(X)
         target: Target = self.target_
         return target.decode(values)
 
     def _own_targets(self, X: Any, y: Any) -> Any:
-        """Given targets, or those of a store."""
+        """Return the given targets, or the targets of a store."""
         check_is_fitted(self)
         return Labelled(X, self).y if y is None and is_store(X) else y
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted machine into a folder: ``model.json`` and ``model.npz``, without pickled objects."""
+        """Write the fitted machine to a folder: ``model.json`` and ``model.npz``, without pickled objects."""
         check_is_fitted(self)
         model_files.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a machine that `save` wrote; `gdm_dask.load_model` reads those of both classes."""
+        """Read a machine written by `save`; `gdm_dask.load_model` reads both classes."""
         model: Self = model_files.load(partial(cls._for, path), path)
         return model
 
     @classmethod
     def _for(cls, path: str | os.PathLike[str], target: Target) -> type[Self]:
-        """The class itself, where its models have such a target."""
+        """Return the class itself if it supports the target of the model."""
         if (target.kind == "numbers") != (cls._task == "regression"):
             raise BadInput(f"{path}: not a model of {cls.__name__}. Read it with gdm_dask.load_model.")
         return cls
 
     def report(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
-        """A page about the fitted machine: supports, groups, map, bounds, cost; one file that opens anywhere.
+        """Write a report on the fitted machine: supports, groups, map, bounds, cost; one self-contained file.
 
         Parameters
         ----------
         path : path, optional
-            Where to write it, as ``.html``, ``.md`` or ``.json``.
+            File to write: ``.html``, ``.md`` or ``.json``.
         **options
             `store`, `test`, `image_shape`, `compare`, `stability`, `title`: see `gdm_dask.report.gather`.
 
         Returns
         -------
         str
-            The text; HTML where there is no path.
+            The text of the report; HTML if there is no path.
         """
         from gdm_dask.report import make_report
 
         return make_report(self, path, **options)
 
     def _repr_html_inner(self) -> str:
-        """What a notebook shows: a card for a fitted machine, scikit-learn's diagram before."""
+        """HTML view in a notebook: a card for a fitted machine, scikit-learn's diagram before."""
         from gdm_dask.notebook import card
 
         return card(self) if hasattr(self, "support_features_") else super()._repr_html_inner()
@@ -261,12 +262,12 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
     def __getstate__(self) -> dict[str, Any]:
-        """A Client is pickled as the address of its scheduler."""
+        """Pickle a Client as the address of its scheduler."""
         state = dict(super().__getstate__())
         return {**state, "scheduler": _without_connection(state.get("scheduler"))}
 
     def __sklearn_clone__(self) -> Self:
-        """Clones share a Client: a connection cannot be copied."""
+        """Share the Client with the clone: a connection cannot be copied."""
         cloned: Self = super(GroupDiscovery, copy(self)).__sklearn_clone__()
         cloned.set_params(scheduler=self.scheduler)
         return cloned
@@ -279,7 +280,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _without_connection(scheduler: Any) -> Any:
-    """A scheduler as it can be pickled: of a Client its address, all else as it is."""
+    """Return the address of a Client, which can be pickled; return any other scheduler unchanged."""
     if scheduler is None or isinstance(scheduler, str):
         return scheduler
     return getattr(getattr(scheduler, "scheduler", None), "address", None)

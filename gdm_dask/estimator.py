@@ -1,4 +1,4 @@
-"""`GroupDiscoveryMachine`: the scikit-learn estimator for classes; and the right estimator for any target."""
+"""`GroupDiscoveryMachine`, the scikit-learn estimator for classes, and the choice of the estimator for a target."""
 
 from __future__ import annotations
 
@@ -18,117 +18,119 @@ from gdm_dask.store.targets import Target
 class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[misc]
     """Select support features and discover their groups of affiliated features.
 
-    Support features are informative for two or more classes, and pairwise uncorrelated (``|rho| < 1 - tau``); the
+    Support features are informative for two or more classes and pairwise uncorrelated (``|rho| < 1 - tau``); the
     affiliated features of a support are all features that correlate with it. This is the Group Discovery Machine of
     Zhai, Tan, Tsang and Ong, *Discovering Support and Affiliated Features from Very High Dimensions* (ICML 2012). With
-    more than two classes, each is an output of the machine, set against the rest, and all outputs share the supports.
+    more than two classes, each class against the rest is an output of the machine, and all outputs share the supports.
 
     Parameters
     ----------
     n_features_to_select : int, optional
-        How many supports to select. Where samples are many, three times as many enter by the cutting plane, and the
-        best of them are chosen by backward steps and swaps that weigh fit against redundancy; where they are few, or
-        with tau = 0, the first to enter are taken. Few are fewer than 100 effective samples for each support, or fewer
-        than 20 samples with ``master="cuts"``. Without a number of supports, the cutting plane runs to `tol` or
-        `max_cuts`, and every support with a nonzero weight is kept.
+        Number of supports to select. With many samples, the cutting plane adds three times as many, and backward steps
+        and swaps that weigh fit against redundancy choose the best of them. With few samples, or with tau = 0, the
+        first to enter are taken. Few means fewer than 100 effective samples per support, or fewer than 20 samples per
+        support with ``master="cuts"``. If None, the cutting plane runs to `tol` or `max_cuts`, and every support with a
+        nonzero weight is kept.
     tau : float
-        Features correlate from ``|rho| >= 1 - tau`` on; in [0, 1). 0 switches the constraint off, which is the Feature
-        Generating Machine (FGM).
+        Two features correlate if ``|rho| >= 1 - tau``; in [0, 1). 0 switches the constraint off, which gives the
+        Feature Generating Machine (FGM).
     C : float or "auto"
         Trade-off between margin and errors, for features of unit norm: 1/C is a ridge relative to a feature's variance.
         "auto" lets the training data choose. With ``n_eff = 4 n+ n- / n`` effective samples, and at least 100 of them
-        for each support, C is ``0.06 n_eff / k``, within [0.01, 30]. With fewer, four folds decide between 0.06, 0.3
-        and 1.2 times ``n_eff / k``, and the choice of k out of 3k: the most shrunk within one standard error of the
-        best is taken. All folds share the reads of one fit. With ``master="cuts"`` it is 50.
+        per support, C is ``0.06 n_eff / k``, within [0.01, 30]. With fewer, four folds decide between 0.06, 0.3 and 1.2
+        times ``n_eff / k``, and the choice of k out of 3k: the most shrunk candidate within one standard error of the
+        best is taken. All folds share the reads of one fit. With ``master="cuts"``, C is 50.
     cut_size : int or "auto"
-        B, the most features of a cut. "auto" is a twentieth of the supports that are to enter, or 10.
+        B, the maximum number of features in a cut. "auto" is a twentieth of the supports that are to enter, or 10.
     max_cuts : int, optional
-        T, the most cuts; 100 by default, and no limit where `n_features_to_select` is given.
+        T, the maximum number of cuts; 100 by default, unlimited if `n_features_to_select` is given.
     tol : float
         Relative gap between the bounds at which the cutting plane stops.
     matching : {"greedy", "exact"}
-        How the most violated cut is found. Greedy matching need not be optimal; its bound is valid all the same.
+        Method to find the most violated cut. Greedy matching may not be optimal, but its bound is always valid.
     fit_intercept : bool
-        Whether the machine has an intercept. False is the paper's problem (3), which explains little where one class is
+        Whether the machine has an intercept. False gives the paper's problem (3), which explains little if one class is
         rare.
     groups : bool
-        Whether to find the groups, one more read of the data, which also verifies the bounds.
+        Whether to find the groups. This takes one more read of the data, which also verifies the bounds.
     class_weight : dict, "balanced" or None
-        Weights of classes, which multiply the weights of their samples. "balanced" gives both classes the same weight
-        in all, which helps where one is rare.
+        Class weights, which multiply the sample weights. "balanced" gives all classes the same total weight, which
+        helps if one class is rare.
     certify : bool
-        Whether to prove how good the choice of `n_features_to_select` supports is, see `certified_share_`: up to ten
-        more reads of the data.
+        Whether to prove how good the `n_features_to_select` supports are, see `certified_share_`; takes up to ten more
+        reads of the data.
     master : {"merged", "cuts"}, optional
-        The machine whose residuals score the features: one on all supports so far, which is problem (3), or the master
-        problem over all cuts (5). By default the former where `n_features_to_select` is given and tau > 0.
+        The machine whose residuals score the features: "merged" is one machine on all supports so far, problem (3);
+        "cuts" is the master problem over all cuts (5). The default is "merged" if `n_features_to_select` is given and
+        tau > 0, else "cuts".
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.
     memory_limit : int or str, optional
-        Memory of all processes together, such as ``"2GB"``. By default what a cluster's workers were given, or a
+        Memory of all processes together, such as ``"2GB"``. By default the memory of the cluster's workers, or a
         quarter of this machine's.
     verbose : int
         1 prints a line for each cut.
     n_workers : int, optional
-        Workers of a scheduler on this machine; one per core by default.
+        Number of workers of a scheduler on this machine; one per core by default.
 
     Attributes
     ----------
     support_features_ : ndarray of shape (k,)
-        Numbers of the supports, strongest first.
+        Indices of the supports, strongest first.
     weights_ : ndarray of shape (k,)
-        Their weights, for normalised features, in the same order; a positive one speaks for ``classes_[1]``. With more
-        than two classes, the norm over the classes.
+        Weights of the supports, for normalised features, in the same order; a positive weight favours ``classes_[1]``.
+        With more than two classes, the norm over the classes.
     output_weights_ : ndarray of shape (n_outputs, k)
-        Their weights for each output: one for two classes, else one for each class.
+        Weights of the supports for each output: one output for two classes, else one per class.
     groups_ : dict
-        Support -> sorted array of the features that correlate with it, itself included. None with ``groups=False``.
+        Maps each support to the sorted array of features that correlate with it, itself included. None with
+        ``groups=False``.
     affiliations_ : DataFrame
-        The pairs behind `groups_`: support, feature, correlation, and whether this support is the feature's owner,
-        that is, the one it correlates with most. None with ``groups=False``.
+        The pairs behind `groups_`: support, feature, correlation, and whether this support owns the feature, that is,
+        correlates with it most. None with ``groups=False``.
     coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
-        A linear SVM refitted on the supports, in raw units, in the order of `support_features_`; one for each output.
+        A linear SVM per output, refitted on the supports, in raw units and in the order of `support_features_`.
     classes_ : ndarray of shape (n_classes,)
     target_ : Target
-        How labels become outputs, and decision values predictions.
+        Maps labels to outputs, and decision values to predictions.
     n_features_in_ : int
     feature_names_in_ : ndarray
-        Where the input has names, up to a million of them.
+        If the input has names, up to a million of them.
     names_ : dict
-        Names of the supports and their affiliated features, where the input has names.
+        Names of the supports and their affiliated features, if the input has names.
     lower_bounds_, upper_bounds_ : ndarray of shape (n_cuts_,)
-        Valid bounds on the optimum of problem (4), with C_ and cuts of this size, over the features that no support
-        covers, after each cut. A search for k supports does not aim at them. They say nothing about the best k
-        features, which is what `certify` is for.
+        Valid bounds, after each cut, on the optimum of problem (4) with C_ and cuts of this size, over the features
+        that no support covers. A search for k supports does not aim at closing them. They do not bound the best k
+        features; use `certify` for that.
     gap_ : float
         ``(upper - lower) / upper`` of the last bounds.
     C_ : float
-        The C of the search.
+        C of the search.
     C_path_ : dict
-        How it was chosen: ``how`` ("given", "fixed" for all data, "rule" or "folds"), ``C_choice`` of the choice among
-        supports that entered where it is another one, ``n_folds``, and for each of the ``candidates``, from the most
-        shrunk on, its C, the number of supports that enter, and mean and standard error of the held-out loss;
-        ``chosen`` is the position of the one that was taken.
+        How C was chosen: ``how`` ("given", "fixed" for all data, "rule" or "folds"); ``C_choice``, the C of the choice
+        among supports that entered, if different; ``n_folds``; the ``candidates``, most shrunk first, each with its C,
+        the number of supports that enter, and mean and standard error of the held-out loss; and ``chosen``, the
+        position of the candidate taken.
     converged_ : bool
         Whether the gap reached `tol`.
     certified_share_ : float or None
-        With ``certify=True``, in [0, 1]: the supports reach at least this part of the gain that any
-        `n_features_to_select` uncorrelated features can reach. The gain of features is how far they lower the objective
-        of the machine with C_ on the training data. 0 where nothing could be proved.
+        With ``certify=True``, in [0, 1]: the supports reach at least this share of the gain that any
+        `n_features_to_select` uncorrelated features can reach. The gain of features is the amount by which they lower
+        the objective of the machine with C_ on the training data. 0 if nothing could be proved.
     stopped_ : str
         Why the cutting plane stopped.
     n_cuts_ : int
     redundancy_rate_ : float
-        Of the supports, see `gdm_dask.redundancy_rate`.
+        Redundancy rate of the supports, see `gdm_dask.redundancy_rate`.
     timings_ : dict
-        Seconds for each part; ``compiling`` is what the kernels took of a first fit, which no other part includes.
+        Seconds of each part; ``compiling`` is the time to compile kernels in a first fit, which no other part includes.
     counts_ : dict
-        Passes, blocks and bytes read, rows scanned and skipped; with ``certify=True`` also ``certify_passes``, those of
-        the passes that the certificate took.
+        Passes, blocks and bytes read, rows scanned and skipped; with ``certify=True`` also ``certify_passes``, the
+        counts of the certificate's passes.
     history_ : list of Iteration
     profile_ : Profile
-        Samples of each class, and how often and how strongly each support occurs in them.
+        Samples of each class, and frequency and strength of each support in each class.
 
     Examples
     --------
@@ -184,12 +186,12 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         return values[0] if len(values) == 1 else values.T
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy; a store's own labels are used where `y` is None."""
+        """Return the accuracy; if `y` is None, on a store's own labels."""
         return float(super().score(X, self._own_targets(X, y), sample_weight))
 
 
 def load_model(path: str | os.PathLike[str]) -> GroupDiscovery:
-    """Read a model that `save` wrote, of either class."""
+    """Read a model of either class, written by `save`."""
     model: GroupDiscovery = model_files.load(_class_of, path)
     return model
 
@@ -201,7 +203,7 @@ def _class_of(target: Target) -> type[GroupDiscovery]:
 
 
 def estimator_for(target: Target, parameters: Mapping[str, Any]) -> GroupDiscovery:
-    """The estimator for a target; parameters of the other class must be None or missing.
+    """Return the estimator for a target; parameters of the other class must be None or missing.
 
     Examples
     --------

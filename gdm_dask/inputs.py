@@ -1,4 +1,4 @@
-"""Parameters and data that an estimator is handed, checked: stores, Dask collections, matrices and DataFrames."""
+"""Check the parameters and data of an estimator: stores, Dask collections, matrices and DataFrames."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Stores with more features than this keep their names to themselves; `names_` has those that matter.
+#: Stores with more features than this do not load all names; `names_` holds the relevant ones.
 MAX_NAMES = 1_000_000
 
 
 def settings_of(
     estimator: GroupDiscovery, n_features: int, target: Target, Y: np.ndarray, weights: np.ndarray | None = None
 ) -> Settings:
-    """How the cutting plane runs with an estimator's parameters on so many features and these outputs."""
+    """Return the settings of the cutting plane for an estimator's parameters, number of features and outputs."""
     return settings_from(estimator.get_params(deep=False), n_features, target.kind, Y, weights)
 
 
 def check_training_data(machine: GroupDiscovery, X: Any, y: Any, task: str) -> tuple[Any, Target, np.ndarray]:
-    """The data, its target and its outputs (K, n); sets `n_features_in_` and `feature_names_in_`."""
-    machine.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+    """Return the data, its target and its outputs (K, n); set `n_features_in_` and `feature_names_in_`."""
+    machine.__dict__.pop("feature_names_in_", None)  # from an earlier fit
     if is_store(X):
         X = as_store(X)
         machine.n_features_in_ = X.shape[0]
@@ -74,7 +74,7 @@ def check_training_data(machine: GroupDiscovery, X: Any, y: Any, task: str) -> t
 
 
 def target_of_task(store: FeatureStore, y: np.ndarray | None, task: str | None) -> Target:
-    """The target that a store, or targets given for it, have in a task; without a task what they are inferred to be."""
+    """Return the target of a store, or of the targets given for it, for a task; infer it if the task is None."""
     if task not in TASKS:
         raise BadInput(f"`task` must be 'classification' or 'regression', got {task!r}")
     if y is None:
@@ -83,7 +83,7 @@ def target_of_task(store: FeatureStore, y: np.ndarray | None, task: str | None) 
 
 
 def _own_target(store: FeatureStore, task: str) -> tuple[Target, np.ndarray]:
-    """The target of a store and its outputs; numbers that a store took for classes are numbers in a regression."""
+    """Return the target of a store and its outputs; numbers stored as classes are numbers in a regression."""
     target = store.own_target()
     if (target.kind == "numbers") == (task == "regression"):
         return target, _differing(store.outputs(), store.url)
@@ -92,7 +92,7 @@ def _own_target(store: FeatureStore, task: str) -> tuple[Target, np.ndarray]:
 
 
 def _target_of(y: np.ndarray, task: str, where: str) -> Target:
-    """The target of labels or numbers for a task."""
+    """Return the target of labels or numbers for a task."""
     y = as_values(y, where)
     if task == "classification" and y.dtype.kind == "f" and (y != np.floor(y)).any():
         raise BadInput(
@@ -103,7 +103,7 @@ def _target_of(y: np.ndarray, task: str, where: str) -> Target:
 
 
 def _differing(Y: np.ndarray, where: str) -> np.ndarray:
-    """Outputs, where they differ between samples."""
+    """Return the outputs if they differ between samples, else refuse them."""
     if (Y[:, :1] == Y).all():
         raise BadInput(f"{where} holds samples of one class only: two classes are needed")
     return Y
@@ -112,20 +112,20 @@ def _differing(Y: np.ndarray, where: str) -> np.ndarray:
 def weights_of(
     sample_weight: Any, class_weight: Mapping[Any, float] | str | None, target: Target, Y: np.ndarray
 ) -> np.ndarray | None:
-    """Weights of the samples, with those of their classes; None where all are 1."""
+    """Return the sample weights times the class weights; None if all are 1."""
     given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
     classes = np.array(getattr(target, "classes", ["all samples"]))
     return sample_weights(given, class_weight, classes, np.argmax(target.members(Y), axis=0))
 
 
 def _column_names(X: Any) -> list[str] | None:
-    """Names of the columns of a Dask DataFrame; numbers are no names, as in scikit-learn."""
+    """Return the column names of a Dask DataFrame; numbers are not names, as in scikit-learn."""
     names = list(getattr(X, "columns", []))
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def find_names(machine: GroupDiscovery, X: Any) -> dict[int, str]:
-    """Names of the supports and of all members of their groups, where the data has names."""
+    """Return the names of the supports and all members of their groups, if the data has names."""
     shown = machine.support_features_
     if machine.affiliations_ is not None:
         shown = np.unique(np.concatenate([shown, machine.affiliations_["feature"].to_numpy()]))
@@ -137,7 +137,7 @@ def find_names(machine: GroupDiscovery, X: Any) -> dict[int, str]:
 
 
 def support_columns(machine: GroupDiscovery, X: Any) -> Any:
-    """Columns of the supports, strongest first."""
+    """Return the columns of the supports, strongest first."""
     if is_store(X):
         store = as_store(X)
         _check_width(machine, store.shape[0], store.url, ": ingest it with --like the training store")
@@ -149,7 +149,7 @@ def support_columns(machine: GroupDiscovery, X: Any) -> Any:
 
 
 def checked_dask(machine: GroupDiscovery, X: Any) -> Any:
-    """A Dask collection as an array with the columns that the machine was fitted on."""
+    """Return a Dask collection as an array, after checking that it has the columns the machine was fitted on."""
     names = _column_names(X)
     X = as_dask_matrix(X)
     _check_width(machine, X.shape[1], "the Dask array")
@@ -171,17 +171,17 @@ def _check_width(machine: GroupDiscovery, n_features: int, what: str, remedy: st
 
 
 def default_scheduler() -> Any:
-    """The active Client if there is one; threads otherwise.
+    """Return the active Client if there is one, else threads.
 
     Kernels, codecs and file reads release the GIL, so threads are as fast as processes; they need no start-up, share
-    the blocks that are held, and hand over rows without a copy through a pipe.
+    the blocks held in memory, and return rows without copying them through a pipe.
     """
     return active_client() or "threads"
 
 
 @contextmanager
 def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: Settings) -> Iterator[Data]:
-    """Blocks of a store, or of a matrix (samples x features) that was checked before.
+    """Open the blocks of a store, or of a matrix (samples x features) that was checked before.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: 
     engine : Engine
     memory_limit : int, str or None
     settings : Settings
-        Of the fit, for its memory plan.
+        Settings of the fit, for its memory plan.
     """
     logger.info("engine: %s", engine.description)
     limit = None if memory_limit is None else parse_bytes(memory_limit)
@@ -202,7 +202,7 @@ def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: 
 
 
 def checkpoint_job(X: Any, Y: np.ndarray, settings: Settings, weights: np.ndarray | None = None) -> dict[str, Any]:
-    """Data and settings of a checkpoint: only a fit with the same ones can go on from it."""
+    """Describe data and settings for a checkpoint: only a fit with the same ones can continue from it."""
     if not isinstance(X, FeatureStore):
         raise BadInput("a checkpoint needs a store: ingest the data first")
     checksums = {"labels": crc32c(Y.tobytes()), "weights": None if weights is None else crc32c(weights.tobytes())}

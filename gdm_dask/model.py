@@ -1,6 +1,6 @@
-"""A fitted model: its attributes, its decision values, and its files.
+"""A fitted model: attributes, decision values and files.
 
-On disk it is ``model.json`` for people and ``model.npz`` for the arrays. Nothing is pickled.
+On disk it consists of ``model.json``, which is readable, and ``model.npz``, which holds the arrays. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gdm_dask.system.resources import check_archive
 
 FORMAT = "gdm_dask model"
 FORMAT_VERSION = 2
-#: Correlations are kept among this many of the strongest supports: a map of more is not readable.
+#: Correlations are kept among this many of the strongest supports: a larger map is not readable.
 MAX_MAPPED = 500
-#: Arrays of a model may take so many bytes, or so many times those of their file: more is no model.
+#: Maximum bytes of a model's arrays, or maximum multiple of their file's bytes: anything larger is not a model.
 SMALL_MODEL, MOST_PACKED = 64 << 20, 100
-#: Samples whose decision values are computed at a time: they stay in the cache.
+#: Number of samples whose decision values are computed at a time: they stay in the cache.
 _CACHED = 4096
 
 _ARRAYS = ("support_features_", "weights_", "output_weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_")
@@ -42,26 +42,26 @@ _SCALARS: dict[str, type | tuple[type, ...]] = {
     "n_features_in_": int, "gap_": (int, float), "converged_": bool, "stopped_": str, "n_cuts_": int,
     "redundancy_rate_": (int, float), "timings_": dict, "counts_": dict,
 }  # fmt: skip
-#: Scalars that models of earlier versions lack.
+#: Scalars missing from models of earlier versions.
 _LATER = ("certified_share_", "C_", "C_path_")
 _TABLE = ("support", "feature", "correlation", "owner")
 
 
 class Estimator(Protocol):
-    """Parameters that can be fitted, in the manner of scikit-learn."""
+    """An estimator in the manner of scikit-learn: parameters and `fit`."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name."""
 
     def set_params(self, **params: Any) -> Any:
-        """Change parameters; returns the estimator."""
+        """Change parameters; return the estimator."""
 
     def fit(self, X: Any, y: Any = None) -> Any:
-        """Fit on data; returns the fitted model."""
+        """Fit on data; return the fitted model."""
 
 
 class FittedModel(Estimator, Protocol):
-    """The attributes of a fitted `GroupDiscoveryMachine` that analyses and reports read; described there."""
+    """Attributes of a fitted `GroupDiscoveryMachine`, documented there, that analyses and reports read."""
 
     tau: float
     C: float | str
@@ -92,23 +92,23 @@ class FittedModel(Estimator, Protocol):
     history_: list[Iteration]
 
     def name_of(self, feature: int) -> str:
-        """Name of a feature; its number where there are no names."""
+        """Return the name of a feature, or its number if there are no names."""
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Facts about supports, strongest first, by class; a target of numbers counts as one class.
+    """Statistics of the supports, strongest first, by class; a target of numbers counts as one class.
 
     Attributes
     ----------
     class_counts : ndarray of shape (n_classes,), int64
-        Samples of each class.
+        Number of samples of each class.
     frequency : ndarray of shape (n_classes, k), int64
-        Samples of each class in which a support is not zero.
+        Number of samples of each class in which a support is nonzero.
     class_means : ndarray of shape (n_classes, k)
         Mean raw value of each support in each class.
     correlations : ndarray of shape (q, q), float32
-        Among the q strongest supports, at most 500 of them.
+        Correlations among the q strongest supports, at most 500.
     """
 
     class_counts: np.ndarray
@@ -125,12 +125,12 @@ class Profile:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Names of the arrays, as a model file has them."""
+        """Return the names of the arrays, as in a model file."""
         return [field.name for field in fields(cls)]
 
 
 def profile_of(rows: Block, members: np.ndarray, rho: np.ndarray) -> Profile:
-    """Profile of support rows with these correlations; `members` are the samples of each class (see `Target`).
+    """Compute the profile of support rows with these correlations; `members` marks each class's samples (see `Target`).
 
     Examples
     --------
@@ -154,18 +154,18 @@ def profile_of(rows: Block, members: np.ndarray, rho: np.ndarray) -> Profile:
 
 
 def set_target(model: Any, target: Target) -> None:
-    """Set `target_`, and `classes_` where it has classes."""
-    model.__dict__.pop("classes_", None)  # of an earlier fit
+    """Set `target_`, and `classes_` if the target has classes."""
+    model.__dict__.pop("classes_", None)  # from an earlier fit
     model.target_ = target
     if hasattr(target, "classes"):
         model.classes_ = np.array(target.classes)
 
 
 def decision(columns: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-    """Decision values of a linear model on some features.
+    """Compute the decision values of a linear model on some features.
 
-    Each sample's products are added in the order of the features, so the result has the same bits whether the features
-    come as an array, as a sparse matrix or as rows of a store.
+    The products of a sample are added in the order of the features, so the bits of the result are the same for an
+    array, a sparse matrix and rows of a store.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def decision(columns: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarra
 
 
 def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model; the JSON file comes last and holds the checksum of the arrays."""
+    """Write a fitted model; the JSON file is written last and holds the checksum of the arrays."""
     folder = local_folder(path, "the place of a model")
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {name: getattr(model, name) for name in _ARRAYS}
@@ -234,7 +234,7 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy number as Python's own, and a dict as a list of pairs; all else as it is."""
+    """Convert a NumPy number to a Python number and a dict to a list of pairs; return anything else unchanged."""
     if isinstance(value, Mapping):
         return [[plain(key), plain(item)] for key, item in value.items()]
     return value.item() if isinstance(value, np.generic) else value
@@ -245,7 +245,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def load(class_of: Callable[[Target], type], path: str | os.PathLike[str]) -> Any:
-    """Read a model; refuses damaged files and newer format versions. `class_of` has the class for its target."""
+    """Read a model; refuse damaged files and newer format versions. `class_of` returns the class for a target."""
     folder = Path(path)
     try:
         document = json.loads((folder / "model.json").read_bytes())
@@ -284,10 +284,10 @@ def load(class_of: Callable[[Target], type], path: str | os.PathLike[str]) -> An
 
 
 def _restore(cls: type, target: Target, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    # 0.1 knew no intercept, one way to get duals, and one output
+    # version 0.1 had no intercept, a single source of duals and a single output
     parameters = {"fit_intercept": False, "master": "cuts", **document["parameters"]}
     parameters |= {name: dict(value) for name, value in parameters.items() if isinstance(value, list)}
-    parameters.pop("scheduler", None)  # nobody should connect to an address that a file names
+    parameters.pop("scheduler", None)  # never connect to an address from a file
     model = cls(**parameters)
     arrays.setdefault("output_weights_", arrays["weights_"][None])
     _check_shapes(document, arrays, target.n_outputs)
@@ -321,7 +321,7 @@ def _restore(cls: type, target: Target, document: dict[str, Any], arrays: dict[s
 
 
 def _check_shapes(document: dict[str, Any], arrays: dict[str, np.ndarray], n_outputs: int) -> None:
-    """Raise ValueError unless the arrays of a model fit each other and its number of features."""
+    """Raise ValueError unless the arrays of a model match each other and its number of features."""
     n_features, k = document["n_features_in_"], arrays["support_features_"].size
     tables = ("lower_bounds_", "affiliations.support", "profile.class_counts", "names.features")
     n_cuts, n_pairs, n_classes, n_names = (arrays[name].size if name in arrays else 0 for name in tables)

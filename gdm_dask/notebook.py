@@ -1,4 +1,4 @@
-"""Views for notebooks: a fitted model as a small card, and the cuts while a fit runs. HTML without scripts."""
+"""Views for notebooks: a card for a fitted model, and the cuts of a running fit. HTML without scripts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from gdm_dask.cutting_plane.problem import Iteration
     from gdm_dask.model import FittedModel
 
-#: Supports on the card.
+#: Number of supports on the card.
 SHOWN = 10
 _STYLE = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.45"
 _COLORS = ("#2b83ba", "#dd6b1d")
 
 
 def card(model: FittedModel) -> str:
-    """The card of a fitted model: its strongest supports, its groups, and its bounds."""
+    """Return the card of a fitted model: strongest supports, groups and bounds."""
     sizes = None if model.groups_ is None else [len(group) for group in model.groups_.values()]
     found = f"{plural(len(model.support_features_), 'support')} of {model.n_features_in_:,} features"
     if sizes is not None:
@@ -50,7 +50,7 @@ def _table(model: FittedModel, sizes: list[int] | None) -> str:
 
 
 def bounds_picture(lower: list[float], upper: list[float], width: int = 280, height: int = 70) -> str:
-    """Both bounds by cut, as SVG."""
+    """Draw both bounds by cut, as SVG."""
     high = max(upper, default=0.0) or 1.0
     step = width / max(1, len(lower) - 1)
 
@@ -69,7 +69,7 @@ def bounds_picture(lower: list[float], upper: list[float], width: int = 280, hei
 
 
 class FitProgress:
-    """A display that follows a fit: pass it as `callback`.
+    """Display that follows a fit: pass it as `callback`.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class FitProgress:
         self._display: Any = None
 
     def __call__(self, iteration: Iteration) -> None:
-        """A cut is done."""
+        """Update the display after a cut."""
         from IPython.display import HTML, display
 
         self._lower.append(iteration.lower)
@@ -96,7 +96,7 @@ class FitProgress:
             self._display.update(page)
 
     def html(self, iteration: Iteration) -> str:
-        """The page after a cut."""
+        """Return the page after a cut."""
         return (
             f'<div style="{_STYLE}"><strong>cut {iteration.number}</strong>: {iteration.n_supports:,} supports, gap '
             f"{iteration.gap:.2%}, {sum(iteration.seconds.values()):.2f} s"

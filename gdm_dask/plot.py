@@ -1,6 +1,6 @@
 """Figures of a fitted model on matplotlib axes, for papers and notebooks: ``pip install gdm_dask[plot]``.
 
-Each function draws on the axes that it is given, or on new ones, and returns them.
+Each function draws on the given axes, or on new ones, and returns them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gdm_dask.report.images import check_shape, class_means
 from gdm_dask.report.summary import outcome
 from gdm_dask.system.names import printable
 
-#: Colours of the two classes, told apart by the colour-blind as well.
+#: Colours of the two classes, distinguishable with colour blindness.
 CLASS_COLORS = ("#2b83ba", "#dd6b1d")
 _LONGEST_NAME = 32
 
@@ -33,12 +33,12 @@ def _new_axes(width: float, height: float) -> Any:
 
 
 def _label(model: FittedModel, feature: int) -> str:
-    """Name of a feature, short, and safe from matplotlib's own markup."""
+    """Return a short name of a feature, with matplotlib's markup escaped."""
     return printable(model.name_of(feature), _LONGEST_NAME).replace("$", r"\$")
 
 
 def convergence(machine: FittedModel, ax: Any = None) -> Any:
-    """Lower and upper bound after each cut.
+    """Plot the lower and upper bound after each cut.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ def convergence(machine: FittedModel, ax: Any = None) -> Any:
 
 
 def groups(machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
-    """Weights of the strongest supports, by the class that they speak for, with the sizes of their groups.
+    """Plot the weights of the strongest supports, by the class they favour, with the sizes of their groups.
 
     Parameters
     ----------
     machine : GroupDiscoveryMachine
     ax : matplotlib Axes, optional
     n : int
-        Supports to show.
+        Number of supports to show.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def groups(machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
 
 
 def redundancy(machine: FittedModel, ax: Any = None) -> Any:
-    """Correlations among the supports, similar ones side by side: the redundancy that is left.
+    """Plot the correlations among the supports, similar ones side by side: the remaining redundancy.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def redundancy(machine: FittedModel, ax: Any = None) -> Any:
 
 
 def image_masks(machine: FittedModel, shape: tuple[int, int], data: Any = None, axes: Any = None) -> Any:
-    """Supports and affiliated features as white pixels over mean images of the classes (the paper's Figures 1 and 6).
+    """Show supports and affiliated features as white pixels over class mean images (the paper's Figures 1 and 6).
 
     Parameters
     ----------
@@ -138,9 +138,9 @@ def image_masks(machine: FittedModel, shape: tuple[int, int], data: Any = None, 
     shape : tuple of int
         Rows and columns; features are pixels, row by row.
     data : store, path or URL of one, or tuple (X, y), optional
-        For the mean images; without it the pixels are drawn on black.
+        Data for the mean images; without it, the pixels are drawn on black.
     axes : ndarray of Axes of shape (2, 3), optional
-        A row for each class: the mean, with supports, with affiliated features. (1, 3) without data.
+        A row per class: the mean, with supports, with affiliated features. (1, 3) without data.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def _affiliated(model: FittedModel) -> np.ndarray:
 
 
 def stability(found: Stability, machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
-    """How often groups, and their supports themselves, were found on subsamples.
+    """Plot how often groups, and their supports, were found on subsamples.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def stability(found: Stability, machine: FittedModel, ax: Any = None, n: int = 3
     machine : GroupDiscoveryMachine
     ax : matplotlib Axes, optional
     n : int
-        Supports to show.
+        Number of supports to show.
 
     Returns
     -------

@@ -10,9 +10,9 @@ from gdm_dask.base import GroupDiscovery
 
 
 class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):  # type: ignore[misc]
-    """Select support features that tell one or several numbers, and discover their groups of affiliated features.
+    """Select support features that predict one or several numbers, and discover their groups of affiliated features.
 
-    Support features are pairwise uncorrelated, and all outputs share them. The search takes the squared loss, and the
+    Support features are pairwise uncorrelated, and all outputs share them. The search uses the squared loss, and the
     model on the supports is a ridge regression. A support needs about 20 effective samples, ``1 / sum_i z_i^4`` of its
     normalised values: features that live on one or two samples would fit outliers.
 
@@ -23,7 +23,7 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
     scheduler, n_workers, memory_limit, verbose
         As in `GroupDiscoveryMachine`.
     epsilon : float
-        Errors up to so many standard deviations of an output cost nothing in the search.
+        Errors up to this many standard deviations of an output cost nothing in the search.
 
     Attributes
     ----------
@@ -31,11 +31,11 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         Weights of the supports, for normalised features and targets of unit variance, strongest first. With several
         outputs, the norm over the outputs.
     output_weights_ : ndarray of shape (n_outputs, k)
-        Their weights for each output.
+        Weights of the supports for each output.
     coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
         The ridge regression on the supports, in raw units, in the order of `support_features_`.
 
-    All other attributes are those of `GroupDiscoveryMachine`, but for `classes_`.
+    All other attributes are as in `GroupDiscoveryMachine`; there is no `classes_`.
 
     Examples
     --------
@@ -77,5 +77,5 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         self.epsilon = epsilon
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """R2; a store's own numbers are used where `y` is None."""
+        """Return R2; if `y` is None, on a store's own numbers."""
         return float(super().score(X, self._own_targets(X, y), sample_weight))

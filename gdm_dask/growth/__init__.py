@@ -1,1 +1,1 @@
-"""Growth on paper: the reads, memory, traffic and seconds of a fit that nobody has run."""
+"""Forecasts: reads, memory, traffic and seconds of a fit that has not been run."""

@@ -1,7 +1,7 @@
-"""What a fit will take: reads, bytes, memory, traffic and seconds, from the size of the data and measured rates.
+"""Forecast the cost of a fit: reads, bytes, memory, traffic and seconds, from the size of the data and measured rates.
 
-Reads, tasks and memory come from the plan that the fit itself makes (`cutting_plane/memory.py`). Seconds are processor
-seconds of `Rates`, shared among the threads, or the time that the network needs where that is longer.
+Reads, tasks and memory come from the plan that the fit itself makes (`cutting_plane/memory.py`). Seconds are the
+processor seconds of `Rates`, shared among the threads, or the network time if that is longer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gdm_dask.growth.rates import Rates, measure
 from gdm_dask.growth.size import Size, limits, size_of, small_lookalike
 from gdm_dask.store import FeatureStore
 
-#: Parts that one task of a cluster merges; `engine/cluster.py` has the same, and loads Dask.
+#: Parts merged by one task of a cluster, as in `engine/cluster.py`, which is not imported because it loads Dask.
 FAN_IN = 16
-#: Bytes of a feature in a ranking, and of a value of a support that the search for groups sends to each worker.
+#: Bytes of a feature in a ranking, and of a value of a support sent to each worker by the search for groups.
 RANKED_BYTES = 24
 SUPPORT_BYTES = 24
-#: Processor seconds and bytes of a scheduler and its client for each task of a pass, with the merges:
-#: `make bench-plan` measures them.
+#: Processor seconds and bytes of a scheduler and its client per task of a pass, merges included; measured by
+#: `make bench-plan`.
 SCHEDULED_SECONDS = 1.3e-3
 SCHEDULED_BYTES = 9_000
 
@@ -47,18 +47,18 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a fit is to run.
+    """Where a fit will run.
 
     Attributes
     ----------
     n_workers : int
         Processes on a cluster; 0 for the threads of one process, which hold blocks.
     threads : int
-        Of each worker, or of the process.
+        Threads of each worker, or of the process.
     memory : int
-        Bytes of each worker and of the driver, or of the process.
+        Memory in bytes of each worker and of the driver, or of the process.
     bandwidth : float or None
-        Bytes per second of the network at each worker, also from the store; None where it never limits.
+        Bytes per second of the network at each worker, also from the store; None if it is never the limit.
     """
 
     n_workers: int
@@ -68,55 +68,55 @@ class Cluster:
 
     @property
     def n_processes(self) -> int:
-        """Processes that run tasks."""
+        """Number of processes that run tasks."""
         return max(1, self.n_workers)
 
     @property
     def n_threads(self) -> int:
-        """Threads of all processes."""
+        """Number of threads of all processes."""
         return self.n_processes * self.threads
 
     def workers(self) -> list[Worker]:
-        """The processes, for the memory plan."""
+        """Return the processes, for the memory plan."""
         if not self.n_workers:
             return [Worker("this process", self.threads)]
         return [Worker(f"worker {number}", self.threads, self.memory) for number in range(self.n_workers)]
 
     def transfer(self, n_bytes: float) -> float:
-        """Seconds of bytes through the network of one worker."""
+        """Seconds to send bytes through the network of one worker."""
         return n_bytes / self.bandwidth if self.bandwidth and self.n_workers else 0.0
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A fit on paper; bytes and seconds are of the whole fit.
+    """Forecast of a fit; bytes and seconds refer to the whole fit.
 
     Attributes
     ----------
     data, cluster : dict
-        What it is about.
+        Description of the data and of the cluster.
     problems, at_once : int
-        Problems of the fit: more than one where folds choose C; and how many of them may share a read.
+        Problems of the fit (more than one if folds choose C), and how many of them may share a read.
     reads, tasks : int
-        Reads of the data, and tasks of each.
+        Reads of the data, and tasks of each read.
     held : float
-        Part of the blocks that stays in memory.
+        Share of the blocks that stays in memory.
     decoded_bytes, stored_bytes : int
-        Read in all.
+        Bytes read in all.
     memory : dict
         Bytes of a worker, of the scheduler and of the driver.
     traffic : dict
-        Bytes of vectors and supports to the workers, of rows and rankings among them, and to the driver.
+        Bytes of vectors and supports sent to the workers, of rows and rankings among workers, and to the driver.
     seconds : dict
-        Of each phase.
+        Seconds of each phase.
     processor_seconds : float
-        Of all threads.
+        Processor seconds of all threads.
     spent : dict
-        The seconds by what they are spent on.
+        Seconds by activity.
     limits : list of str
-        What does not fit, each with its remedy.
+        Limits that are exceeded, each with its remedy.
     bottleneck : str
-        The first limit, or what most of the time is spent on.
+        The first limit, or the activity that takes most of the time.
     """
 
     data: dict[str, Any]
@@ -142,7 +142,7 @@ class Forecast:
         return sum(self.seconds.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Convert to plain values."""
         return {**asdict(self), "total_seconds": self.total_seconds}
 
 
@@ -154,7 +154,7 @@ def plan_store(
     Parameters
     ----------
     store : FeatureStore
-        With targets.
+        Store with targets.
     k : int
         Supports to select.
     cluster : Cluster
@@ -162,7 +162,7 @@ def plan_store(
     groups : bool
         Whether to find groups.
     start : float, optional
-        Seconds before the fit reads anything; by default as many as this process took so far.
+        Seconds before the fit reads anything; by default the time this process has taken so far.
     """
     start = time.process_time() if start is None else start
     return _plan(store, size_of(store), k, cluster, tau, groups, start)
@@ -190,7 +190,7 @@ def _plan(
 def forecast(
     size: Size, settings: Settings, k: int, rates: Rates, cluster: Cluster, groups: bool = True, start: float = 0.0
 ) -> Forecast:
-    """Work out a fit; see `plan_store` for the parameters."""
+    """Forecast a fit; see `plan_store` for the parameters."""
     dense = None if size.is_sparse else size.largest_rows(expected_supports(settings))
     work = planned_work(size.block_bytes, size.block_rows, size.n_samples, settings, dense)
     limit = None if cluster.n_workers else cluster.memory
@@ -228,7 +228,7 @@ def forecast(
 
 
 def _held(plan: FitPlan, cluster: Cluster) -> float:
-    """Part of the blocks that stays in memory."""
+    """Share of the blocks that stays in memory."""
     try:
         return min(1.0, plan.room(cluster.workers()) / max(1, sum(plan.block_bytes)))
     except MemoryLimitTooLow:
@@ -237,22 +237,22 @@ def _held(plan: FitPlan, cluster: Cluster) -> float:
 
 @dataclass(frozen=True)
 class Passes:
-    """The passes of a fit, and the rows that they bring back.
+    """Passes of a fit, and the rows they return.
 
     Attributes
     ----------
     n_problems, at_once : int
         Problems of the fit, and how many of them share a read.
     n_solved : float
-        Problems that are solved, of each of them: without room for all, the winner alone is solved on all samples.
+        Share of the problems that is solved: without room for all, only the winner is solved on all samples.
     n_turns, n_reads, finds : int
-        Turns of problems that share the reads, score passes of each, and searches for groups.
+        Turns of problems that share the reads, score passes per turn, and searches for groups.
     n_values : float
-        Values in the rows that a score pass brings back for one problem, in the mean.
+        Mean number of values in the rows that a score pass returns for one problem.
     union : float
-        Rows for all problems, for each of those.
+        Rows for all problems, per row of one problem.
     vector_bytes, support_bytes : int
-        Bytes of the vectors of a problem, and of the supports, as the search for groups sends them.
+        Bytes of the vectors of a problem, and of the supports as the search for groups sends them.
     """
 
     n_problems: int
@@ -268,7 +268,7 @@ class Passes:
 
     @classmethod
     def of(cls, size: Size, settings: Settings, rates: Rates, k: int, at_once: int, finds: int) -> Passes:
-        """The passes of a fit with memory for some of its problems at once."""
+        """Return the passes of a fit with memory for `at_once` of its problems at a time."""
         lengths = np.maximum(1.0, rates.densities * size.n_samples)
         largest = max(settings.candidates, key=expected_supports)
         n_reads, n_values = working_rows(lengths, largest, rates.examined, size.n_features)
@@ -283,12 +283,12 @@ class Passes:
 
     @property
     def n_scores(self) -> int:
-        """Score passes."""
+        """Number of score passes."""
         return self.n_turns * self.n_reads
 
     @property
     def n_passes(self) -> int:
-        """All passes."""
+        """Number of all passes."""
         return self.n_scores + self.finds
 
     @property
@@ -298,14 +298,14 @@ class Passes:
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of the rows that a score pass brings back."""
+        """Bytes of the rows that a score pass returns."""
         return VALUE_BYTES * self.union * self.n_values
 
 
 def working_rows(lengths: np.ndarray, settings: Settings, examined: float, n_features: int) -> tuple[int, float]:
-    """Reads for one problem, and values in the rows of each: long rows are fewer, and serve fewer cuts.
+    """Reads for one problem, and values in the rows of each: with long rows, fewer rows are read and serve fewer cuts.
 
-    Each read begins where the cuts before it have come to in the ranking, whose first features are often the longest.
+    Each read starts where the previous cuts ended in the ranking, whose first features are often the longest.
     """
     ends = np.cumsum(lengths)
     n_cuts, least = ceil(expected_supports(settings) / settings.cut_size), LEAST_CUTS * settings.cut_size
@@ -325,12 +325,12 @@ def working_rows(lengths: np.ndarray, settings: Settings, examined: float, n_fea
 
 
 def _levels(tasks: int) -> int:
-    """Merges between a part of an answer and the whole."""
+    """Number of merges between a part of a result and the whole."""
     return ceil(log(max(2, tasks), FAN_IN))
 
 
 def _traffic(settings: Settings, cluster: Cluster, passes: Passes, tasks: int) -> dict[str, int]:
-    """Bytes through the network, but for blocks."""
+    """Bytes sent through the network, except blocks."""
     if not cluster.n_workers:
         return {"to workers": 0, "among workers": 0, "to driver": 0}
     ranking = RANKED_BYTES * settings.n_working
@@ -346,7 +346,7 @@ def _traffic(settings: Settings, cluster: Cluster, passes: Passes, tasks: int) -
 def _seconds(
     size: Size, rates: Rates, cluster: Cluster, passes: Passes, tasks: int, held: float, start: float
 ) -> tuple[dict[str, float], dict[str, float], float]:
-    """Seconds of each phase, the same by what they are spent on, and processor seconds."""
+    """Seconds of each phase, the same by activity, and processor seconds."""
     let_go, n_bytes, n_scores = 1.0 - held, size.decoded_bytes, passes.n_scores
     decoded = held * (rates.first - rates.held) + let_go * n_scores * (rates.again - rates.held)
     scored = passes.n_solved * passes.n_reads * (n_bytes * rates.held + passes.n_values * rates.rows)
@@ -356,7 +356,7 @@ def _seconds(
 
     waves = ceil(tasks / cluster.n_threads) * cluster.n_threads / tasks  # the last tasks leave threads idle
     fetched = cluster.transfer(size.stored_bytes * let_go / cluster.n_processes)
-    hops = 2 + ceil(log(cluster.n_processes, 2))  # by the scheduler to a worker, then from worker to worker
+    hops = 2 + ceil(log(cluster.n_processes, 2))  # from the scheduler to a worker, then from worker to worker
     merged = cluster.transfer(passes.row_bytes) * (1 + _levels(tasks))
     scheduled = SCHEDULED_SECONDS * tasks if cluster.n_workers else 0.0
 

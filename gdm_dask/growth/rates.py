@@ -1,12 +1,12 @@
-"""The speed of this computer on some data, measured in a few seconds with the code of a fit itself.
+"""Measure the speed of this computer on given data, in a few seconds, with the code of the fit itself.
 
 - Passes over some blocks of the store: blocks that are read and kept, read again, and held; then a search for groups.
-  Each serves all problems that share the reads of the fit.
-- The driver's work between passes, on the features that the score pass ranks first, with some of the samples. Where
-  there are more, it is measured for two numbers of samples, because the driver's time grows with them and with nothing
+  Each pass serves all problems that share the reads of the fit.
+- The driver's work between passes, on the features that the score pass ranks first, with some of the samples. For more
+  samples, it is measured at two numbers of samples, because the driver's time grows with the samples and with nothing
   else.
 
-Times are processor seconds: other work on this computer changes them little.
+Times are processor seconds, which other work on this computer changes little.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.reader import StoreReader
 from gdm_dask.system.resources import n_cores
 
-#: Decoded bytes of the blocks whose best features are taken for the best of all, and of those that are timed.
+#: Decoded bytes of the blocks whose best features stand for the best of all, and of the blocks that are timed.
 RANKED_BYTES = 1 << 30
 TIMED_BYTES = 256 << 20
-#: Samples, and values in the rows of the best features, with which the driver's work is measured; a second measurement
-#: has a part of these samples.
+#: Maximum samples, and values in the rows of the best features, for measuring the driver's work; a second measurement
+#: uses a part of these samples.
 MOST_SAMPLES = 400_000
 MOST_VALUES = 12_000_000
 SMALLER = 0.25
@@ -60,20 +60,20 @@ class Rates:
     Attributes
     ----------
     first, again, held : float
-        Of a score pass, per decoded byte: over blocks that it reads and keeps, that it reads and lets go, and that are
+        Score pass, per decoded byte: over blocks that it reads and keeps, blocks that it reads and releases, and blocks
         in memory.
     groups : float
-        Of the search for groups beside the last scores, per decoded byte in memory.
+        Search for groups in addition to the last scores, per decoded byte in memory.
     rows : float
-        Of a score pass that brings back rows, more for each value in those of one problem.
+        Extra cost of a score pass that returns rows, per value in the rows of one problem.
     union : float
-        Rows that all problems get from a pass, for each row of one problem.
+        Rows returned by a pass for all problems, per row of one problem.
     fixed, per_sample : dict
-        Of each phase of the driver: seconds without samples, and for each sample.
+        Phases of the driver: seconds independent of the samples, and seconds per sample.
     cores : float
-        Cores that the driver's phases keep busy.
+        Number of cores that the driver's phases keep busy.
     densities : ndarray
-        Part of the samples in which each of the best features occurs, from the best down.
+        Share of the samples in which each of the best features occurs, best first.
     examined : float
         Features of a working set that a cut uses up.
     """
@@ -91,12 +91,12 @@ class Rates:
     examined: float
 
     def driver(self, n_samples: int) -> dict[str, float]:
-        """Processor seconds of the driver's phases."""
+        """Return the processor seconds of the driver's phases."""
         return {phase: seconds + self.per_sample[phase] * n_samples for phase, seconds in self.fixed.items()}
 
 
 class SampledData(Data):
-    """Some blocks of a store, as far apart as they can be, held or not."""
+    """Some blocks of a store, spread evenly, held in memory or not."""
 
     def __init__(self, store: FeatureStore, engine: Engine, n_bytes: int, holds: bool) -> None:
         sizes = [entry.nbytes for entry in store.manifest.blocks]
@@ -105,7 +105,7 @@ class SampledData(Data):
         n_blocks = min(len(sizes), max(1, round(n_bytes * len(sizes) / max(1, sum(sizes)))))
         self._numbers = np.unique(np.linspace(0, len(sizes) - 1, n_blocks).round().astype(int))
         self.n_bytes = sum(sizes[number] for number in self._numbers)
-        self.close = reader.forget  # lets go of everything
+        self.close = reader.forget  # releases everything
 
     def _parts(self) -> list[list[int]]:
         shared = share_out([self._sizes[number] for number in self._numbers], self._engine.n_workers)
@@ -122,21 +122,21 @@ def _sampled(store: FeatureStore, engine: Engine, n_bytes: int, holds: bool) -> 
 
 
 def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> Rates:
-    """Measure on a store.
+    """Measure the rates on a store.
 
     Parameters
     ----------
     store : FeatureStore
-        With targets.
+        Store with targets.
     settings : Settings
-        Of the fit that is planned.
+        Settings of the planned fit.
     k : int
-        Supports that it chooses.
+        Number of supports that it chooses.
     n_samples : int
-        Its samples, which may be more than the store has.
+        Number of its samples, which may exceed those of the store.
     """
     targets = store.outputs()
-    n_timed = TIMED_BYTES // (1 + settings.n_folds)  # each fold looks at every block
+    n_timed = TIMED_BYTES // (1 + settings.n_folds)  # each fold processes every block
     with open_engine("threads", n_cores()) as engine:
         with _sampled(store, engine, RANKED_BYTES, holds=False) as data:
             problems = problems_of(data, targets, settings)
@@ -154,7 +154,7 @@ def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> 
             first, _ = timed(lambda: data.run(score))
             held, _ = timed(lambda: data.run(score))
             rows, brought = timed(lambda: data.run(with_rows))
-            joined, _ = timed(lambda: next(seen_by(data, with_rows, brought)))  # others are a part of the folds
+            joined, _ = timed(lambda: next(seen_by(data, with_rows, brought)))  # other problems belong to the folds
             groups, _ = timed(lambda: data.run(_last_pass(problems[0], seen.rows.rows(work.supports))))
             n_bytes = max(1, data.n_bytes)
     wanted = with_rows.questions[0].n_wanted(brought.rankings[0])
@@ -174,7 +174,7 @@ def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> 
 
 
 def problems_of(data: Data, targets: np.ndarray, settings: Settings) -> list[Problem]:
-    """The problems that share the reads of a fit."""
+    """Return the problems that share the reads of a fit."""
     if not settings.rivals:
         return [Problem(targets, settings)]
     trials = Trials(data, targets, settings, None, lambda _: None)
@@ -182,14 +182,14 @@ def problems_of(data: Data, targets: np.ndarray, settings: Settings) -> list[Pro
 
 
 def _last_pass(problem: Problem, supports: Block) -> Together:
-    """The pass that finds groups and the last bound."""
+    """Return the pass that finds groups and the last bound."""
     tau = problem.settings.tau
     passes: list[Pass[Any, Any]] = [ScorePass([problem.last_question()])]
     return Together([*passes, GroupPass(prepare(supports, correlation_limit(tau)))] if tau > 0 else passes, "groups")
 
 
 class DriverWork(NamedTuple):
-    """The driver's work: see `Rates`, and the positions of the supports that it chose among the features it had."""
+    """The driver's work (see `Rates`), and the positions of the chosen supports among its features."""
 
     fixed: dict[str, float]
     per_sample: dict[str, float]
@@ -199,11 +199,11 @@ class DriverWork(NamedTuple):
 
 
 def measure_driver(seen: Seen, targets: np.ndarray, settings: Settings, k: int, n_samples: int) -> DriverWork:
-    """Measure the driver's phases in fits of a working set, with fewer samples and with more."""
+    """Measure the driver's phases in fits of a working set, with fewer and with more samples."""
     n_there = targets.shape[1]
     most = min(n_there, MOST_SAMPLES, MOST_VALUES * n_there // max(1, count_values(seen.rows)))
     few = max(2, round(SMALLER * most))
-    with suppress(BadInput):  # features that are rare in few samples are no candidates for numbers
+    with suppress(BadInput):  # features that are rare in few samples do not qualify for numbers
         _fit_some(seen, targets, settings.candidates[-1], k, few)  # loads the kernels
     larger, cores, found = _fit_some(seen, targets, settings, k, most)
     slopes = smaller = dict.fromkeys(larger, 0.0)
@@ -222,7 +222,7 @@ def measure_driver(seen: Seen, targets: np.ndarray, settings: Settings, k: int, 
 def _fit_some(
     seen: Seen, targets: np.ndarray, settings: Settings, k: int, n_samples: int
 ) -> tuple[dict[str, float], float, Fit]:
-    """Processor seconds of each phase of the driver with some samples, the cores it used, and the fit."""
+    """Return the processor seconds of each driver phase with some samples, the number of busy cores, and the fit."""
     samples = some_samples(task_of(settings.task).strata(targets), n_samples)
     memory = MemoryStore(with_samples(seen.rows, samples).matrix().T)
     with open_engine("synchronous") as engine, warnings.catch_warnings():
@@ -235,14 +235,14 @@ def _fit_some(
 
 
 def some_samples(strata: np.ndarray, n_samples: int) -> np.ndarray:
-    """So many samples, increasing, with as many of each class as there are in all, about."""
+    """Choose `n_samples` samples, increasing, with about the same share of each class as in all."""
     by_class = np.argsort(strata, kind="stable")
     chosen: np.ndarray = np.sort(by_class[np.linspace(0, len(strata) - 1, n_samples).astype(int)])
     return chosen
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor seconds of all threads for some work, and its result."""
+    """Return the processor seconds of all threads for a piece of work, and its result."""
     began = time.process_time()
     result = work()
     return time.process_time() - began, result

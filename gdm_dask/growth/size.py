@@ -1,4 +1,4 @@
-"""The size of data that a forecast is about, a store or a lookalike at any scale, and what it does not fit into."""
+"""Size of the data of a forecast, a store or a lookalike at any scale, and the limits that it exceeds."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from gdm_dask.store import FeatureStore
 from gdm_dask.store.layout import BLOCK_BYTES, MAX_BLOCK_BYTES
 from gdm_dask.system.resources import format_bytes
 
-#: Nonzeros of the small lookalike that stands for a large one: a second of work, and enough to measure on.
+#: Nonzeros of the small lookalike that represents a large one: a second of work, and enough to measure on.
 SMALL_NONZEROS = 8_000_000
-#: Samples and features that it has at least: the driver's work is measured on them.
+#: Minimum number of its samples and features: the driver's work is measured on them.
 LEAST_SAMPLES = 20_000
 LEAST_FEATURES = 20_000
-#: Blocks that a small store has at least, so that all cores have work.
+#: Minimum number of blocks of a small store, so that all cores have work.
 LEAST_BLOCKS = 16
-#: Features and samples are numbered with so many bits.
+#: Number of bits of the indices of features and samples.
 NUMBER_BITS = 32
-#: Part of the memory of a process that the list of blocks may take, and how many times the bytes of its text it takes.
+#: Part of a process's memory that the list of blocks may take, and its size in memory relative to its text.
 MANIFEST_PART = 0.1
 MANIFEST_OBJECTS = 8
 
 
 @dataclass(frozen=True)
 class Size:
-    """Shape and bytes of data.
+    """Shape and size of data.
 
     Attributes
     ----------
     name : str
     n_features, n_samples, nnz : int
     task : {"two classes", "classes", "numbers"}
-        The kind of the target.
+        Kind of the target.
     n_outputs : int
-        Its outputs.
+        Number of outputs of the target.
     class_counts : sequence of float
-        Samples of each class; all in one for numbers.
+        Number of samples of each class; numbers form a single class.
     block_bytes, block_rows : list of int
-        Decoded size and features of each block.
+        Decoded size and number of features of each block.
     stored_bytes : int
         Bytes of all files of the store.
     manifest_bytes : int
         Bytes of the list of blocks and checksums, which every process loads.
     is_sparse : bool
     largest_rows : callable
-        Bytes of the rows of so many features at most.
+        Upper bound on the bytes of the rows of a given number of features.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Size:
 
 
 def size_of(store: FeatureStore) -> Size:
-    """The size of a store with targets."""
+    """Return the size of a store with targets."""
     blocks, kind, outputs = store.manifest.blocks, store.own_target().kind, store.outputs()
     return Size(
         name=store.url,
@@ -99,7 +99,7 @@ def size_of(store: FeatureStore) -> Size:
 
 @contextmanager
 def small_lookalike(name: str, scale: float) -> Iterator[tuple[FeatureStore, Size]]:
-    """A small lookalike as a store that lasts as long as the body, and the size of the lookalike at `scale`."""
+    """Yield a small lookalike as a temporary store, and the size of the lookalike at `scale`."""
     wanted = scaled_lookalike(name, scale)
     small = thinned(wanted)
     with tempfile.TemporaryDirectory(prefix="gdm-plan-") as folder:
@@ -110,7 +110,7 @@ def small_lookalike(name: str, scale: float) -> Iterator[tuple[FeatureStore, Siz
 
 @contextmanager
 def _without_news() -> Iterator[None]:
-    """Log warnings only: nobody asked for the ingest of a small lookalike."""
+    """Log warnings only: the user did not ask for the ingest of a small lookalike."""
     package = logging.getLogger("gdm_dask")
     level = package.level
     package.setLevel(logging.WARNING)
@@ -121,9 +121,9 @@ def _without_news() -> Iterator[None]:
 
 
 def thinned(lookalike: Lookalike) -> Lookalike:
-    """A lookalike with few nonzeros: fewer samples, and where these are long, fewer features of each.
+    """Return a lookalike with few nonzeros: fewer samples, and if the samples are long, fewer features per sample.
 
-    A feature keeps its number of nonzeros in the mean, which the speed of a pass depends on.
+    The mean number of nonzeros of a feature, which determines the speed of a pass, stays the same.
     """
     n_samples = min(lookalike.n_samples, max(LEAST_SAMPLES, int(SMALL_NONZEROS / lookalike.row_length)))
     length = min(lookalike.row_length, SMALL_NONZEROS / n_samples)
@@ -133,9 +133,9 @@ def thinned(lookalike: Lookalike) -> Lookalike:
 
 
 def grown(small: Size, shape: Lookalike, wanted: Lookalike, name: str) -> Size:
-    """The size of a larger lookalike: bytes grow with the nonzeros, in blocks of the usual size.
+    """Return the size of a larger lookalike: bytes grow with the nonzeros, in blocks of the usual size.
 
-    Rows are never cut: the block of a feature that occurs in all samples is as large as its row.
+    Rows are never split: the block of a feature that occurs in all samples is as large as its row.
     """
     nnz = round(small.nnz * wanted.n_samples * wanted.row_length / (shape.n_samples * shape.row_length))
     factor, longer = nnz / small.nnz, wanted.n_samples / small.n_samples
@@ -161,7 +161,7 @@ def grown(small: Size, shape: Lookalike, wanted: Lookalike, name: str) -> Size:
 
 
 def shares(total: int, n_parts: int) -> list[int]:
-    """Whole numbers that differ by one at most and add up to `total`.
+    """Split `total` into integers that differ by at most one.
 
     >>> shares(10, 4)
     [3, 3, 2, 2]
@@ -171,15 +171,15 @@ def shares(total: int, n_parts: int) -> list[int]:
 
 
 def limits(size: Size, memory: int, needed: dict[str, int], in_driver: bool) -> list[str]:
-    """What does not fit, each with its remedy, most basic first.
+    """Return the limits that are exceeded, each with its remedy, most basic first.
 
     Parameters
     ----------
     size : Size
     memory : int
-        Bytes of each process.
+        Memory of each process, in bytes.
     needed : dict
-        Bytes of a worker, the scheduler and the driver.
+        Bytes needed by a worker, the scheduler and the driver.
     in_driver : bool
         Whether the driver's own threads do the work.
     """
