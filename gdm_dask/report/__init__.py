@@ -1,4 +1,4 @@
-"""Reports on a fit: one page that opens from disk, Markdown, or JSON."""
+"""Reports on a fit: a self-contained HTML page, Markdown or JSON."""
 
 from gdm_dask.report.gather import gather
 from gdm_dask.report.write import FORMS, make_report, render

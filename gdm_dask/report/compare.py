@@ -1,4 +1,4 @@
-"""Two runs side by side: supports gained and lost, and features that moved to another group."""
+"""Comparison of two runs: supports gained and lost, and features that moved to another group."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.model import FittedModel
 
-#: Rows of each list on a page; the counts are of all.
+#: Maximum rows of each list on a page; the counts cover all rows.
 MAX_LISTED = 1000
 
 
 def compare_runs(model: FittedModel, other: FittedModel, name: str) -> dict[str, Any]:
-    """Changes from another run to this one.
+    """Return the changes from another run to this one.
 
     Parameters
     ----------
     model, other : GroupDiscoveryMachine
-        Fitted on the same features.
+        Two models fitted on the same features.
     name : str
-        Of the other run.
+        Name of the other run.
     """
     if model.n_features_in_ != other.n_features_in_:
         raise BadInput(
@@ -53,7 +53,7 @@ def compare_runs(model: FittedModel, other: FittedModel, name: str) -> dict[str,
 
 
 def _owners(model: FittedModel) -> dict[int, int]:
-    """Support that owns each feature of a group."""
+    """Map each feature of a group to the support that owns it."""
     table = model.affiliations_
     if table is None:
         return {int(feature): int(feature) for feature in model.support_features_}
@@ -62,7 +62,7 @@ def _owners(model: FittedModel) -> dict[int, int]:
 
 
 def _moved(here: dict[int, int], there: dict[int, int]) -> list[tuple[int, int, int]]:
-    """(feature, owner there, owner here) of features in a group of both runs, but of different supports."""
+    """Return (feature, owner there, owner here) for features that are grouped in both runs under different supports."""
     both = np.intersect1d(list(here), list(there)).tolist()
     return [(f, there[f], here[f]) for f in both if here[f] != there[f]]
 

@@ -1,4 +1,4 @@
-"""The contents of a report, gathered into one dict of plain values."""
+"""Gather the contents of a report into one dict of plain values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gdm_dask.system.version import VERSION
 
 FORMAT = "gdm_dask report"
 FORMAT_VERSION = 1
-#: Parts that are made of plain, finite values already, and large.
+#: Large parts that already consist of plain, finite values.
 LARGE = ("groups", "names", "map", "images")
-#: Characters of all names of supports, and of all other names.
+#: Maximum characters of all support names together, and of all other names together.
 SUPPORT_NAME_BUDGET = 1_000_000
 MEMBER_NAME_BUDGET = 2_000_000
 
@@ -48,25 +48,25 @@ def gather(
     machine : GroupDiscoveryMachine
     title : str, optional
     run : dict, optional
-        Facts from the run directory: store, fingerprint.
+        Facts from the run directory: store and fingerprint.
     store : store, path or URL of one, or tuple (X, y), optional
-        The training data, for mean images, training accuracy and a model on all members.
+        Training data, used for mean images, training accuracy and a model on all members.
     test : as `store`, optional
-        Other data, for accuracy and importance. Without it they are measured on `store`, and the report says so.
+        Other data, used for accuracy and importance. Without it both are measured on `store`, and the report says so.
     image_shape : tuple of int, optional
-        Rows and columns, where features are pixels.
+        Rows and columns of the image if features are pixels.
     compare : GroupDiscoveryMachine, optional
         Another model, fitted on the same features.
     compare_name : str
     stability : Stability, optional
         The result of `gdm_dask.stability_selection`.
     n_repeats : int
-        Permutations for the importance of groups.
+        Number of permutations for the importance of groups.
 
     Returns
     -------
     dict
-        Of values that JSON can hold.
+        The report, as values that JSON can hold.
     """
     check_is_fitted(machine)
     if stability is not None and not stability.is_about(machine):
@@ -105,7 +105,7 @@ def gather(
 
 
 def as_plain(value: Any) -> Any:
-    """A value that JSON can hold: NumPy becomes Python, numbers that are not finite become None."""
+    """Convert a value to plain Python for JSON; numbers that are not finite become None."""
     if isinstance(value, dict):
         return {str(key): as_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -205,7 +205,7 @@ def _supports(model: FittedModel) -> dict[str, Any]:
 
 
 def _rounded(values: np.ndarray) -> list[float]:
-    """Six significant digits: more is noise on a page."""
+    """Round to six significant digits: more would be noise on a page."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
@@ -216,7 +216,7 @@ def _accuracy(model: FittedModel, data: Labelled, kind: str) -> dict[str, Any]:
 
 
 def _names(model: FittedModel, groups: dict[str, Any] | None) -> dict[str, list[Any]] | None:
-    """Names of the members on the page, but for the supports; None where features have only numbers."""
+    """Return the names of the members on the page except the supports; None if features have no names."""
     if groups is None or not model.names_:
         return None
     supports = set(model.support_features_.tolist())
@@ -226,7 +226,7 @@ def _names(model: FittedModel, groups: dict[str, Any] | None) -> dict[str, list[
 
 
 def shorten(names: list[str], budget: int) -> list[str]:
-    """Names that fit into a budget of characters; the end of a long one is replaced by its length.
+    """Shorten names to fit a budget of characters; the end of a long name is replaced by its length.
 
     Examples
     --------

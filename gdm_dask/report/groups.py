@@ -1,6 +1,6 @@
-"""The groups of a model on a page: members, correlations, chains of n-grams, and a map of the supports.
+"""Groups of a model for a page: members, correlations, chains of n-grams, and a map of the supports.
 
-Chains use only the names of features, never a document: they show what the model found.
+Chains use only feature names, never documents: they show only what the model found.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from scipy.spatial.distance import squareform
 from gdm_dask.analysis.importance import level
 from gdm_dask.model import FittedModel
 
-#: Pairs of support and member on a page.
+#: Maximum (support, member) pairs on a page.
 MEMBER_BUDGET = 130_000
-#: Bins of |rho| between the limit and 1.
+#: Number of bins of |rho| between the limit and 1.
 N_BINS = 10
-#: Members that are looked at to make a chain of n-grams.
+#: Maximum members examined to build a chain of n-grams.
 CHAINED = 400
-#: A chain ends after this many steps in either direction: it shows a context, and does not rebuild a document.
+#: Maximum steps of a chain in either direction: it shows a context and must not reconstruct a document.
 MAX_STEPS = 12
-#: Longer names are not n-grams.
+#: Maximum characters of an n-gram; longer names are not n-grams.
 LONGEST = 64
-#: A character, or the escape of a byte that cannot be printed.
+#: One character, or the escape sequence of a byte that cannot be printed.
 _CHARACTER = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\[a-z]|.", re.DOTALL)
 
 Ngram = tuple[str, ...]
 
 
 def gather_groups(model: FittedModel) -> dict[str, Any] | None:
-    """Groups in the order of the supports, strongest members first; None for a fit without groups.
+    """Return groups in the order of the supports, strongest members first; None if the fit has no groups.
 
-    Each list of members is cut at one level where all of them together are too many; `size` counts all.
+    If there are too many members in total, every list is cut at the same length; `size` counts all members.
     """
     if model.affiliations_ is None:
         return None
@@ -62,13 +62,13 @@ def gather_groups(model: FittedModel) -> dict[str, Any] | None:
 
 
 def _names(model: FittedModel, support: int, members: np.ndarray) -> tuple[str, list[str]]:
-    """Names of a support and of members for `chain`; none where features have only numbers."""
+    """Return the names of a support and its members for `chain`; empty if features have no names."""
     name = model.names_.get(support, "")
     return name, [model.names_.get(member, "") for member in members.tolist()] if name else []
 
 
 def _by_support(model: FittedModel, table: pd.DataFrame) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(feature, rho, owner) of each group: the support first, then by |rho|."""
+    """Return (feature, rho, owner) of each group: the support first, then members by decreasing |rho|."""
     feature, rho = table["feature"].to_numpy(), table["correlation"].to_numpy()
     owner, support = table["owner"].to_numpy(bool), table["support"].to_numpy()
     position_of = {int(number): k for k, number in enumerate(model.support_features_)}
@@ -79,7 +79,7 @@ def _by_support(model: FittedModel, table: pd.DataFrame) -> list[tuple[np.ndarra
 
 
 def _owners(model: FittedModel, table: pd.DataFrame) -> dict[int, int]:
-    """Position of the support that owns a feature, for features in several groups."""
+    """Map each feature in several groups to the position of the support that owns it."""
     several = table["feature"].duplicated(keep=False)
     position_of = {int(number): k for k, number in enumerate(model.support_features_)}
     owned = table[several & table["owner"]]
@@ -87,7 +87,7 @@ def _owners(model: FittedModel, table: pd.DataFrame) -> dict[int, int]:
 
 
 def _histogram(rho: np.ndarray, low: float) -> tuple[list[int], list[int]]:
-    """Counts of positive and negative correlations by |rho|; rounding at the ends belongs to the outer bins."""
+    """Count positive and negative correlations by |rho|; values rounded past either end go into the outer bins."""
     size = np.clip(np.abs(rho), low, 1.0)
     positive = np.histogram(size[rho >= 0], N_BINS, (low, 1.0))[0]
     negative = np.histogram(size[rho < 0], N_BINS, (low, 1.0))[0]
@@ -95,10 +95,10 @@ def _histogram(rho: np.ndarray, low: float) -> tuple[list[int], list[int]]:
 
 
 def chain(support: str, members: Sequence[str]) -> str | None:
-    r"""The longest text around a support that its members spell, or None.
+    r"""Return the longest text around a support that its members spell, or None.
 
-    Members must have as many characters as the support; one follows another where all but its last character overlap.
-    Where several do, the first of `members` is taken, so pass the strongest first.
+    Members must have as many characters as the support. One follows another if it overlaps all but its last
+    character. If several fit, the first in `members` is used, so pass the strongest first.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def _grow(text: Ngram, by_overlap: dict[Ngram, Ngram], n: int, forward: bool) ->
 
 
 def clustered_order(rho: np.ndarray) -> np.ndarray:
-    """An order in which supports that correlate stand together: average linkage on 1 - |rho|.
+    """Order supports so that correlated ones are adjacent: average linkage on 1 - |rho|.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def clustered_order(rho: np.ndarray) -> np.ndarray:
 
 
 def gather_map(model: FittedModel) -> dict[str, Any] | None:
-    """Correlations in per cent, below the diagonal, row by row in the clustered order."""
+    """Return correlations in per cent below the diagonal, row by row in the clustered order."""
     profile = model.profile_
     if profile is None or len(profile.correlations) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Features as pixels: mean images of the classes, and which pixels are supports or affiliated (Figures 1 and 6)."""
+"""Features as pixels: mean images of the classes, and pixels that are supports or affiliated (Figures 1 and 6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PIXELS = 1 << 18
 
 
 def parse_shape(text: str) -> tuple[int, int]:
-    """Rows and columns of an image.
+    """Parse the rows and columns of an image.
 
     >>> parse_shape("28x28"), parse_shape("112 × 92")
     ((28, 28), (112, 92))
@@ -27,11 +27,11 @@ def parse_shape(text: str) -> tuple[int, int]:
 
 
 def check_shape(shape: tuple[int, int], n_features: int) -> None:
-    """Refuse a shape with too few pixels for the features, or with too many for a page."""
+    """Refuse a shape with fewer pixels than features, or with too many pixels for a page."""
     pixels = shape[0] * shape[1]
     if pixels > MAX_PIXELS:
         raise BadInput(f"images of {shape[0]} x {shape[1]} are too large for a report: {MAX_PIXELS:,} pixels fit")
-    if not pixels // 2 < n_features <= pixels:  # trailing pixels that are always zero are often left out
+    if not pixels // 2 < n_features <= pixels:  # trailing pixels that are always zero are often missing
         raise BadInput(
             f"{n_features} features are not an image of {shape[0]} x {shape[1]} = {pixels} pixels. Give --image-shape "
             "ROWSxCOLUMNS; features are pixels row by row, and only the last ones may be missing."
@@ -39,7 +39,7 @@ def check_shape(shape: tuple[int, int], n_features: int) -> None:
 
 
 def class_means(data: Labelled) -> np.ndarray:
-    """Mean raw value of every feature in each class, (classes, n_features)."""
+    """Return the mean raw value of every feature in each class, (classes, n_features)."""
     member = data.members.astype(np.float64)
     counts = np.maximum(member.sum(axis=1), 1)
     sums = [(block.matrix() @ member.T).T for block in data.blocks()]
@@ -48,7 +48,7 @@ def class_means(data: Labelled) -> np.ndarray:
 
 
 def gather_images(model: FittedModel, shape: tuple[int, int], data: Labelled | None) -> dict[str, Any]:
-    """Pixels that are supports or affiliated features; mean images only where there is data."""
+    """Return pixels that are supports or affiliated features, and mean images if `data` is given."""
     check_shape(shape, model.n_features_in_)
     affiliated: dict[int, int] = {}
     if model.affiliations_ is not None:

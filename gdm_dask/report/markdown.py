@@ -1,4 +1,4 @@
-"""A report as Markdown: a text to read or mail."""
+"""Reports as Markdown, to read or mail."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gdm_dask.report.summary import headline
 from gdm_dask.system.names import printable
 from gdm_dask.system.resources import format_bytes
 
-#: Rows of a table, and members named in it.
+#: Maximum rows of a table, and maximum members named in it.
 MAX_ROWS = 200
 MAX_MEMBERS = 8
 
 
 def escape(text: str, limit: int = 80) -> str:
-    r"""A name as Markdown shows it literally; long ones are cut, line breaks and the like are shown as escapes.
+    r"""Escape a name so that Markdown shows it literally; cut long names and escape control characters.
 
     >>> print(escape("<b>*a*|b\n"))
     \<b\>\*a\*\|b\\n
@@ -27,7 +27,7 @@ def escape(text: str, limit: int = 80) -> str:
 
 
 def to_markdown(report: dict[str, Any]) -> str:
-    """A report as Markdown."""
+    """Return a report as Markdown."""
     parts = [f"# {escape(report['title'])}", report["sentence"], _facts(report), _supports(report)]
     for name, section in (
         ("importance", _importance),

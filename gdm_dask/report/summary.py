@@ -1,4 +1,4 @@
-"""A fit in three plain sentences: supports and groups, accuracy, proof."""
+"""Summary of a fit in three sentences: supports and groups, accuracy, proof."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from gdm_dask.model import FittedModel
 
-#: Reasons to stop, in plain words.
+#: Reasons to stop, in words.
 REASONS = {
     "tolerance": "the bounds met within the tolerance",
     "max_cuts": "the limit of cuts was reached",
@@ -18,7 +18,7 @@ REASONS = {
 
 
 def plural(number: int, word: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> plural(1, "cut"), plural(2000, "cut")
     ('1 cut', '2,000 cuts')
@@ -27,7 +27,7 @@ def plural(number: int, word: str) -> str:
 
 
 def outcome(model: FittedModel) -> str:
-    """How a fit ended; only one without a wanted number of supports aims at a gap."""
+    """Describe how a fit ended; a gap is the goal only if the number of supports is not given."""
     wanted, found = model.get_params()["n_features_to_select"], len(model.support_features_)
     if wanted is None:
         return "converged" if model.converged_ else "not converged"
@@ -35,23 +35,23 @@ def outcome(model: FittedModel) -> str:
 
 
 def certificate(model: FittedModel) -> str | None:
-    """What was proved about the choice of k supports, and what that cost; None where it was not asked for."""
+    """Describe what was proved about the choice of k supports, and its cost; None if no proof was requested."""
     if model.certified_share_ is None:
         return None
     any_set = plural(model.get_params()["n_features_to_select"], "uncorrelated feature" if model.tau > 0 else "feature")
     took = f"took {plural(model.counts_['certify_passes'], 'read')} of the data"
-    share = math.floor(1000 * model.certified_share_) / 1000  # rounded up it would not be proved
+    share = math.floor(1000 * model.certified_share_) / 1000  # rounding up would claim more than is proved
     if share == 0:
         return f"Nothing could be proved about the best {any_set}; the attempt {took}."
     return f"The supports explain at least {share:.1%} of what any {any_set} can explain; the proof {took}."
 
 
-#: Where C comes from, in plain words.
+#: Sources of C, in words.
 SOURCES = {"given": "as given", "fixed": "for all data", "rule": "by the number of samples for each support"}
 
 
 def trade_off(model: FittedModel) -> str:
-    """How C was chosen."""
+    """Describe how C was chosen."""
     path = model.C_path_
     if path is None:
         return SOURCES["given"]
@@ -68,13 +68,13 @@ def trade_off(model: FittedModel) -> str:
 
 
 def headline(accuracy: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The accuracy to speak of: on test data where there is some."""
+    """Return the accuracy to quote: on test data if there is any."""
     by_kind = {entry["kind"]: entry for entry in accuracy}
     return by_kind.get("test") or by_kind.get("training")
 
 
 def sentence(report: dict[str, Any]) -> str:
-    """The three sentences about a fit."""
+    """Return the three sentences about a fit."""
     return " ".join([_found(report), _does(report), _proved(report)]).replace("  ", " ")
 
 

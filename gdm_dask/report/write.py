@@ -1,6 +1,6 @@
-"""A gathered report becomes a page, a Markdown text or JSON.
+"""Render a gathered report as an HTML page, Markdown or JSON.
 
-The page is one file with style, script and data: it fetches nothing, and nothing in a name is executed.
+The page is one file with style, script and data. It fetches nothing and executes nothing from a name.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gdm_dask.report.gather import gather
 from gdm_dask.report.markdown import to_markdown
 from gdm_dask.store.folder import write_whole
 
-#: Parts of the script, in the order in which they need each other.
+#: Parts of the script, in the order of their dependencies.
 SCRIPTS = ("base", "charts", "table", "group", "overview", "supports", "map", "images", "insight", "main")
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def embed(value: Any) -> str:
-    r"""JSON that can stand in a script element: no character of it can end the element or start another.
+    r"""Return JSON that is safe inside a script element: no character can end the element or start another.
 
     >>> print(embed({"name": "</script>"}))
     {"name":"\u003c/script\u003e"}
@@ -40,7 +40,7 @@ def embed(value: Any) -> str:
 
 
 def compact(report: dict[str, Any]) -> dict[str, Any]:
-    """The report with its longest lists written shorter: steps between feature numbers, correlations as integers."""
+    """Shorten the longest lists of a report: differences of feature numbers, correlations as integers."""
     short = dict(report)
     if report["groups"] is not None:
         rho = [[round(10_000 * value) for value in members] for members in report["groups"]["rho"]]
@@ -53,7 +53,7 @@ def compact(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_html(report: dict[str, Any]) -> str:
-    """A report as a self-contained HTML page."""
+    """Return a report as a self-contained HTML page."""
     style = _asset("page.css")
     script = "(() => {\n'use strict';\n" + "\n".join(_asset(f"page_{name}.js") for name in SCRIPTS) + "})();\n"
     parts = {
@@ -74,12 +74,12 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Name of an inline element in a content security policy: browsers run no other element."""
+    """Return the hash of an inline element for the content security policy: browsers run no other element."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def to_json(report: dict[str, Any]) -> str:
-    """A report as JSON."""
+    """Return a report as JSON."""
     return json.dumps(report, indent=1, allow_nan=False) + "\n"
 
 
@@ -92,7 +92,7 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".
 
 
 def form_of(path: str | os.PathLike[str]) -> str:
-    """The form that a file name asks for.
+    """Return the format that a file name asks for.
 
     >>> form_of("out/report.HTML"), form_of("notes.md")
     ('html', 'md')
@@ -104,21 +104,21 @@ def form_of(path: str | os.PathLike[str]) -> str:
 
 
 def render(report: dict[str, Any], form: str = "html") -> str:
-    """A gathered report as text."""
+    """Render a gathered report as text."""
     if form not in FORMS:
         raise BadInput(f"form must be one of {', '.join(FORMS)}, got {form!r}")
     return FORMS[form](report)
 
 
 def make_report(machine: FittedModel, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
-    """Gather a report, write it where a path is given, and return its text.
+    """Gather a report, write it if a path is given, and return its text.
 
     Parameters
     ----------
     machine : GroupDiscoveryMachine
-        Fitted.
+        A fitted model.
     path : path, optional
-        ``.html``, ``.md`` or ``.json``; HTML where there is no path.
+        File that ends in ``.html``, ``.md`` or ``.json``. Without a path, the text is HTML.
     **options
         See `gdm_dask.report.gather`.
     """
