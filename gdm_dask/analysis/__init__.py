@@ -1,1 +1,1 @@
-"""Analyses of a fitted model: metrics, importance, stability, cross-validation."""
+"""Analyses of a fitted model: metrics, importance, stability and cross-validation."""

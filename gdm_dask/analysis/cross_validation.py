@@ -1,6 +1,6 @@
-"""Search for `tau`, `C` and the size of cuts by cross-validation on one store.
+"""Search for `tau`, `C` and the cut size by cross-validation on one store.
 
-Every fold of every combination is a problem on some of the samples. All of them share each read of the store.
+Every fold of every combination is a problem on a subset of the samples. All problems share each read of the store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gdm_dask.system.resources import parse_bytes
 
 logger = logging.getLogger(__name__)
 
-#: Parameters that can be searched for.
+#: Parameters that can be tuned.
 TUNED = ("tau", "C", "cut_size")
 
 
@@ -50,16 +50,17 @@ def tune(
     ----------
     store : store or path
     estimator : GroupDiscoveryMachine
-        With the parameters that stay.
+        Estimator with the parameters that are not tuned.
     grid : dict
-        Values (or lists of them) of tau, C and cut_size; ``folds`` (3) and ``samples``, the most to use (all).
+        Values (or lists of values) of tau, C and cut_size; ``folds`` (default 3) and ``samples``, the maximum number of
+        samples (default all).
     path : Path, optional
-        Where to write the table of all combinations, as JSON.
+        File for the table of all combinations, as JSON.
 
     Returns
     -------
     dict
-        The best values; of equal ones those that come first in the grid.
+        The best values; ties go to the combination that comes first in the grid.
     """
     from sklearn.model_selection import ParameterGrid
 
@@ -94,7 +95,7 @@ def _scores(
     combinations: Sequence[Mapping[str, Any]],
     splits: Sequence[Split],
 ) -> np.ndarray:
-    """Accuracy or R2 of each combination on each split; all of them share every read of the store."""
+    """Return accuracy or R2 of each combination on each split; all combinations share every read of the store."""
     target, outputs = store.own_target(), store.outputs()
     k, train = parameters["n_features_to_select"], splits[0].train
     codes, classes = np.argmax(target.members(outputs), axis=0), np.array(store.classes)
@@ -104,7 +105,7 @@ def _scores(
         settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], weights[0])
         for chosen in combinations
     ]
-    settings = [replace(one, rivals=(), n_folds=0) for one in settings]  # C by the rule where none is given
+    settings = [replace(one, rivals=(), n_folds=0) for one in settings]  # C follows the rule unless it is given
     problems = [
         Problem(outputs[:, split.train], one, split.train, own)
         for one in settings
@@ -129,7 +130,7 @@ def _scores(
 
 
 def _values(problem: Problem, outputs: np.ndarray, test: np.ndarray, k: int | None) -> np.ndarray:
-    """Decision values of samples that a problem does not have."""
+    """Return decision values of samples that are not part of a problem."""
     features, rows, _ = select(problem, k)
     coef, intercept = refit(rows, outputs[:, problem.fold.samples], problem.task.refit)
     return decision(with_samples(problem.whole_rows(features), test), coef, intercept)

@@ -1,6 +1,6 @@
-"""Group permutation importance: the drop of accuracy, or of R2, when the members of a group are permuted together.
+"""Group permutation importance: the drop of accuracy or R2 when the members of a group are permuted together.
 
-Tools that permute one feature at a time find little in a feature with correlated copies: the copies stand in for it.
+Permuting one feature at a time understates features with correlated copies, because the copies stand in for it.
 Permuting all members of a group with one permutation removes all information of the group.
 
 In a linear model, permuting a group with one permutation permutes its part of the decision value. So no matrix is
@@ -23,9 +23,9 @@ from gdm_dask.model import FittedModel, decision
 from gdm_dask.store.targets import Target
 from gdm_dask.system.resources import default_memory_limit
 
-#: Members of all groups together that a model on all members is fitted on.
+#: Maximum members of all groups together in the model on all members.
 MAX_MEMBERS = 20_000
-#: Samples that accuracies after permutations are measured on.
+#: Maximum samples for measuring accuracy after permutations.
 MAX_SAMPLES = 20_000
 
 
@@ -33,29 +33,29 @@ MAX_SAMPLES = 20_000
 class GroupImportance:
     """Importance of each group, in the order of the supports. All drops are means over the repeats.
 
-    They are drops of accuracy, or of R2 where the model predicts numbers; so are the accuracies below.
+    Drops and accuracies refer to R2 if the model predicts numbers.
 
     Attributes
     ----------
     support : list of float
         Drop of the refitted model (supports only) when the support is permuted.
     support_std : list of float
-        Its standard deviation over the repeats.
+        Standard deviation of `support` over the repeats.
     group, group_std : list of float or None
         Drop of a model on all members when all members of the group are permuted together.
     alone : list of float or None
-        Drop of that model when only the support is permuted, as single-feature tools do.
+        Drop of the model on all members when only the support is permuted, as single-feature tools do.
     accuracy_supports : float
-        Of the refitted model.
+        Accuracy of the refitted model.
     accuracy_members : float or None
-        Of the model on supports and affiliated features.
+        Accuracy of the model on supports and affiliated features.
     n_members : int or None
-        Features of the model on all members.
+        Number of features of the model on all members.
     members_per_group : int or None
-        Members of each group that it was fitted on, at the most; the strongest ones.
+        Maximum members of each group in the model on all members; the strongest are kept.
     n_repeats, n_samples : int
     evaluated_on, fitted_on : str
-        Names of the data; `fitted_on` belongs to the model on all members.
+        Names of the data; `fitted_on` refers to the model on all members.
     """
 
     support: list[float]
@@ -73,24 +73,23 @@ class GroupImportance:
     fitted_on: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
 def group_importance(
     machine: FittedModel, data: Any, train: Any = None, n_repeats: int = 5, seed: int = 0
 ) -> GroupImportance:
-    """Permutation importance of the groups of a fitted model.
+    """Compute the permutation importance of the groups of a fitted model.
 
     Parameters
     ----------
     machine : GroupDiscoveryMachine
-        Fitted.
+        A fitted model.
     data : store, path or URL of one, or tuple (X, y)
-        Data to measure accuracy on; best other data than the training data.
+        Data to measure accuracy on, preferably not the training data.
     train : as `data`, optional
-        The training data. With it, a linear model is fitted on all members as well, and groups are permuted as
-        a whole.
+        The training data. If given, a linear model is also fitted on all members, and groups are permuted as a whole.
     n_repeats : int
     seed : int
 
@@ -135,7 +134,7 @@ _MEMBER_FACTS = ("group", "group_std", "alone", "accuracy_members", "n_members",
 
 
 class _Measured:
-    """Data to measure accuracies on, with the permutations that all groups share."""
+    """Data to measure accuracy on, with permutations shared by all groups."""
 
     def __init__(self, data: Labelled, target: Target, n_repeats: int, rng: np.random.Generator) -> None:
         self.data, self.target = data, target
@@ -147,7 +146,7 @@ class _Measured:
     def drops(
         self, features: np.ndarray, coef: np.ndarray, intercept: np.ndarray, groupings: list[list[np.ndarray]]
     ) -> tuple[float, list[tuple[list[float], list[float]]]]:
-        """Accuracy of a linear model on some features, and its drop when groups of them are permuted."""
+        """Return the accuracy of a linear model on some features, and its drop when groups of them are permuted."""
         rows = self.data.rows(features)
         values = decision(rows, coef, intercept)
         accuracy = self.target.score(self.data.outputs, values)
@@ -157,7 +156,7 @@ class _Measured:
     def _permuted(
         self, columns: Any, coef: np.ndarray, groups: list[np.ndarray], values: np.ndarray
     ) -> tuple[list[float], list[float]]:
-        """Drop of accuracy for each group when its columns are permuted together: mean and deviation."""
+        """Return the drop of accuracy when the columns of each group are permuted together: mean and deviation."""
         outputs, nothing = self.data.outputs[:, self.sample], np.zeros(len(coef))
         accuracy = self.target.score(outputs, values)
         drops = np.empty((len(groups), len(self.permutations)))
@@ -170,7 +169,7 @@ class _Measured:
 
 
 def _on_all_members(model: FittedModel, measured: _Measured, train: Labelled) -> dict[str, Any]:
-    """Fit on supports and affiliated features; permute groups, and supports alone."""
+    """Fit on supports and affiliated features; permute whole groups, then supports alone."""
     groups, cut = _strongest_members(model, train, max(train.n_samples, measured.data.n_samples))
     members = np.unique(np.concatenate(groups))
     rows = train.rows(members)
@@ -196,7 +195,7 @@ def _alone(n_supports: int) -> list[np.ndarray]:
 
 
 def _strongest_members(model: FittedModel, train: Labelled, n_samples: int) -> tuple[list[np.ndarray], int]:
-    """Members of each group, by |rho|, as many as a model can be fitted on; and how many of a group at the most."""
+    """Return the strongest members of each group by |rho| that one model can use, and the maximum per group."""
     assert model.groups_ is not None
     assert model.affiliations_ is not None
     fitting = max(1, default_memory_limit() // (32 * n_samples))
@@ -210,7 +209,7 @@ def _strongest_members(model: FittedModel, train: Labelled, n_samples: int) -> t
 
 
 def level(sizes: np.ndarray, budget: int) -> int:
-    """The largest limit at which lists of these sizes, each cut at it, fit into a budget; at least 1.
+    """Return the largest length, at least 1, such that lists of these sizes fit into a budget when cut at it.
 
     Examples
     --------
@@ -221,5 +220,5 @@ def level(sizes: np.ndarray, budget: int) -> int:
     if len(order) == 0 or order.sum() <= budget:
         return int(order.max(initial=1))
     before = np.concatenate([[0], np.cumsum(order)[:-1]])
-    room = (budget - before) // np.arange(len(order), 0, -1)  # for each of the lists from here on
+    room = (budget - before) // np.arange(len(order), 0, -1)  # for each of the remaining lists
     return max(1, int(room[np.argmax(room < order)]))

@@ -16,36 +16,36 @@ from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.targets import Target
 
-#: Samples of a task that predicts.
+#: Samples per prediction task.
 CHUNK = 100_000
 
 
 class _KnownTarget(Protocol):
-    """A model, as far as targets and features are compared with its own."""
+    """The part of a model that is compared with the targets and features of data."""
 
     n_features_in_: int
     target_: Target
 
 
 class Labelled:
-    """A store, or a matrix and its labels or numbers, as rows of features and outputs of a model.
+    """A store, or a matrix with its labels or numbers, as rows of features and outputs of a model.
 
     Parameters
     ----------
     data : store, path or URL of one, or tuple (X, y)
-        Samples x features in a tuple.
+        In a tuple, X is samples x features.
     model : GroupDiscoveryMachine or GroupDiscoveryRegressor
-        Fitted; the data must have its features and classes. A class is known by its value, or by its text: a store
-        that was made of text has the classes "0" and "1" where a matrix has 0 and 1.
+        A fitted model; the data must have its features and classes. Classes are matched by value, or else by text: a
+        store made from text has the classes "0" and "1" where a matrix has 0 and 1.
 
     Attributes
     ----------
     outputs : ndarray of shape (n_outputs, n_samples)
-        See `Target.encode`.
+        Encoded targets, see `Target.encode`.
     y : ndarray
-        The same in terms of the model: its classes, or numbers.
+        Targets in terms of the model: its classes, or numbers.
     members : ndarray of shape (n_classes, n_samples), bool
-        See `Target.members`.
+        Class membership, see `Target.members`.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Labelled:
         self.members = model.target_.members(self.outputs)
 
     def _known(self, y: np.ndarray, known: list[Any]) -> np.ndarray:
-        """Labels as the model has them."""
+        """Convert labels to the classes of the model."""
         classes, codes = np.unique(y, return_inverse=True)
         positions = [_position(name, known) for name in classes.tolist()]
         unknown = [str(name) for name, position in zip(classes, positions, strict=True) if position < 0]
@@ -104,14 +104,14 @@ class Labelled:
         return self.store.is_sparse if self.store is not None else not isinstance(self._X, np.ndarray)
 
     def rows(self, features: np.ndarray) -> Block:
-        """Raw rows of some features, in the order given."""
+        """Return raw rows of some features, in the given order."""
         if self.store is not None:
             return self.store.load_rows(features)
         columns = self._X[:, features] if self.is_sparse is False else self._X.tocsc()[:, features]
         return as_rows(columns)
 
     def blocks(self) -> Iterator[Block]:
-        """All rows, block by block."""
+        """Yield all rows, block by block."""
         if self.store is None:
             yield as_rows(self._X)
             return
@@ -120,7 +120,7 @@ class Labelled:
 
 
 def _position(name: Any, known: list[Any]) -> int:
-    """Position of a class among the known ones, by its value or else by its text; -1 for an unknown class."""
+    """Return the position of a class among the known classes, by value or else by text; -1 if unknown."""
     if name in known:
         return known.index(name)
     texts = [str(one) for one in known]
@@ -128,7 +128,7 @@ def _position(name: Any, known: list[Any]) -> int:
 
 
 def _in_memory(X: Any) -> Any:
-    """A matrix as an array or a sparse matrix."""
+    """Load a matrix as an array or a sparse matrix."""
     if is_dask(X):
         raise BadInput("a Dask collection is not in memory: ingest it and pass the store, or compute() it first")
     X = X.to_numpy() if hasattr(X, "to_numpy") else X
@@ -141,19 +141,19 @@ def _in_memory(X: Any) -> Any:
 def evaluate(
     model: FittedModel, store: FeatureStore, distributed: bool = False, scheduler: Any = None
 ) -> dict[str, Any]:
-    """Measures of the model's target, such as accuracy or R2, and the redundancy rate on a store, with the sizes.
+    """Compute the metrics of the model's target, such as accuracy or R2, the redundancy rate and sizes on a store.
 
-    Measures that need several classes are None where the store has samples of one class only.
+    Metrics that need several classes are None if the store has samples of only one class.
 
     Parameters
     ----------
     model : GroupDiscoveryMachine or GroupDiscoveryRegressor
-        Fitted.
+        A fitted model.
     store : FeatureStore
     distributed : bool
-        Compute the decision values by Dask tasks over the samples, with `dask_ml.wrappers.ParallelPostFit`.
+        Whether to compute the decision values by Dask tasks over the samples, with `dask_ml.wrappers.ParallelPostFit`.
     scheduler : str, optional
-        Where these tasks run: a name of Dask's, or the address of a scheduler.
+        Where these tasks run: the name of a Dask scheduler, or the address of a running one.
     """
     if store.shape[0] != model.n_features_in_:
         raise BadInput(
@@ -181,12 +181,12 @@ def evaluate(
 
 
 class LinearDecision:
-    """Decision values behind the method that dask-ml calls on each chunk of samples.
+    """Decision values as the `predict` method that dask-ml calls on each chunk of samples.
 
     Parameters
     ----------
     coef : ndarray of shape (k,)
-        Of one output.
+        Coefficients of one output.
     intercept : float
     """
 
@@ -194,12 +194,12 @@ class LinearDecision:
         self.coef, self.intercept = coef, intercept
 
     def predict(self, columns: Any) -> np.ndarray:
-        """Decision values of raw columns, or of a block of rows."""
+        """Return decision values of raw columns, or of a block of rows."""
         values: np.ndarray = decision(columns, self.coef[None], np.array([self.intercept]))[0]
         return values
 
     def predict_in_parallel(self, rows: Block, scheduler: Any = None, chunk: int = CHUNK) -> np.ndarray:
-        """`predict` by a task for each chunk of samples."""
+        """Run `predict` as one task per chunk of samples."""
         import dask.array as da
         from dask_ml.wrappers import ParallelPostFit
 
@@ -210,7 +210,7 @@ class LinearDecision:
 
 @contextmanager
 def _chosen(scheduler: Any) -> Iterator[None]:
-    """Dask's own setting for a scheduler: its name, or a client of a running one."""
+    """Configure Dask for a scheduler: by its name, or with a client of a running scheduler."""
     import dask
 
     if scheduler in (None, "local"):

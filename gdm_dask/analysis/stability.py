@@ -1,8 +1,8 @@
-"""Stability selection: fits on subsamples, and how often each group is found again.
+"""Stability selection: fit on subsamples and count how often each group is found again.
 
-Among correlated features chance decides which one becomes the support: on other samples it is another member of the
-same group. So features are the wrong thing to count. Here a *group* counts as found again when its members overlap with
-the members of a group of the subsample, whichever of them is the support.
+Among correlated features chance decides which one becomes the support: other samples give another member of the same
+group. So counting features would mislead. Instead, a *group* counts as found again when its members overlap with the
+members of a group of the subsample, whichever member is the support.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gdm_dask.model import FittedModel
 from gdm_dask.store import as_store, is_store
 from gdm_dask.store.folder import write_whole
 
-#: Groups that only subsamples found, in the result.
+#: Maximum number of groups in the result that only subsamples found.
 MAX_OTHERS = 100
 
 
 @dataclass(frozen=True)
 class Stability:
-    """How far fits on subsamples agree.
+    """Agreement of fits on subsamples.
 
     Attributes
     ----------
@@ -40,17 +40,17 @@ class Stability:
         Supports of the model, strongest first.
     n_repeats : int
     fraction : float
-        Part of the samples in each subsample.
+        Share of the samples in each subsample.
     overlap : float
-        Part of the smaller group's members that two groups share to count as the same.
+        Share of the smaller group's members that two groups must have in common to count as the same.
     group_frequency : list of float
-        For each support of the model, strongest first: the part of the fits that found its group.
+        Share of the fits that found the group of each support, strongest support first.
     support_frequency : list of float
-        The part of the fits in which it was a support itself.
+        Share of the fits in which each support was a support itself.
     group_jaccard, group_kuncheva : float
-        Mean over pairs of fits, with groups that are the same counted as common.
+        Mean over pairs of fits; matching groups count as common.
     support_jaccard, support_kuncheva : float
-        The same for single supports.
+        Mean over pairs of fits, for single supports.
     others : list of dict
         Groups that only subsamples found, most frequent first: name of a support, frequency, size.
     """
@@ -68,12 +68,12 @@ class Stability:
     others: list[dict[str, Any]]
 
     def is_about(self, model: FittedModel) -> bool:
-        """Whether it was computed for this very model, and not for another fit."""
+        """Whether the result was computed for exactly this fit."""
         supports: list[int] = model.support_features_.tolist()
         return self.supports == supports
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return asdict(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -82,7 +82,7 @@ class Stability:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Stability:
-        """Read a file of `save`."""
+        """Read a file written by `save`."""
         try:
             document = json.loads(Path(path).read_bytes())
             return cls(**{field.name: document[field.name] for field in fields(cls)})
@@ -101,23 +101,23 @@ def stability_selection(
     seed: int = 0,
     callback: Callable[[int, int], None] | None = None,
 ) -> Stability:
-    """Fit again on subsamples, and count how often each group of a model is found.
+    """Refit on subsamples and count how often each group of a model is found.
 
     Parameters
     ----------
     machine : GroupDiscoveryMachine
-        Fitted on `X`, with groups. Its scheduler runs the fits.
+        A model fitted on `X`, with groups. Its scheduler runs the fits.
     X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
     y : array of shape (n_samples,), optional
-        Labels; they replace the labels of a store.
+        Labels that replace the labels of a store.
     n_repeats : int
     fraction : float
-        Part of the samples of each class in a subsample, drawn without replacement.
+        Share of the samples of each class in a subsample, drawn without replacement.
     overlap : float
-        Part of the smaller group's members that two groups share to count as the same, in (0, 1].
+        Share of the smaller group's members, in (0, 1], that two groups must have in common to count as the same.
     seed : int
     callback : callable, optional
-        Gets the number of each finished fit, and `n_repeats`.
+        Called with the number of each finished fit, and `n_repeats`.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def stability_selection(
 
 
 def _namer(model: FittedModel, X: Any) -> Callable[[int], str]:
-    """Names of features that the model does not name, since only subsamples found them."""
+    """Return a function that names features, including features found only on subsamples."""
     if is_store(X) and X.has_names:
         return lambda feature: X.names_of(np.array([feature]))[0]
     names = getattr(model, "feature_names_in_", None)
@@ -162,7 +162,7 @@ def summarise_stability(
     assert model.groups_ is not None
     reference = model.groups_
     hits = np.zeros(len(reference))
-    catalogue: list[tuple[int, np.ndarray, int]] = []  # (support, members, times) of groups that only subsamples found
+    catalogue: list[tuple[int, np.ndarray, int]] = []  # (support, members, count) of groups that only subsamples found
     for groups in found:
         same = same_groups(list(reference.values()), list(groups.values()), overlap)
         hits += same.any(axis=1)
@@ -198,7 +198,7 @@ def summarise_stability(
 def _count_strangers(
     catalogue: list[tuple[int, np.ndarray, int]], strangers: list[tuple[int, np.ndarray]], overlap: float
 ) -> None:
-    """Count groups of one fit that the model does not have, in the catalogue."""
+    """Add groups of one fit that the model lacks to the catalogue, or increase their counts."""
     same = same_groups([members for _, members, _ in catalogue], [members for _, members in strangers], overlap)
     for k in np.flatnonzero(same.any(axis=1)):
         support, members, times = catalogue[k]
@@ -208,7 +208,7 @@ def _count_strangers(
 
 
 def same_groups(some: list[np.ndarray], others: list[np.ndarray], overlap: float) -> np.ndarray:
-    """Which groups are the same: they share at least `overlap` of the smaller one's members.
+    """Return which groups match: they share at least `overlap` of the smaller group's members.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def _membership(groups: list[np.ndarray], width: int) -> sp.csr_array:
 
 
 def _agreement(found: list[Groups], m: int, overlap: float) -> tuple[float, float]:
-    """Mean Jaccard and Kuncheva indices over pairs of fits."""
+    """Return the mean Jaccard and Kuncheva indices over pairs of fits."""
     jaccard, kuncheva = [], []
     for one, other in itertools.combinations(found, 2):
         same = same_groups(list(one.values()), list(other.values()), overlap)
@@ -243,7 +243,7 @@ def _agreement(found: list[Groups], m: int, overlap: float) -> tuple[float, floa
 
 
 def jaccard_index(common: int, k: int, other_k: int) -> float:
-    """Common ones of all that either selection has.
+    """Return the Jaccard index: common elements divided by the elements in either selection.
 
     >>> jaccard_index(2, 3, 3)
     0.5
@@ -252,10 +252,11 @@ def jaccard_index(common: int, k: int, other_k: int) -> float:
 
 
 def kuncheva_index(common: int, k: int, other_k: int, m: int) -> float:
-    """Kuncheva's index: common ones of m features, less those expected by chance; 1 where one contains the other.
+    """Return Kuncheva's index: common elements beyond those expected by chance among m features, scaled to at most 1.
 
-    For selections of one size k this is (common m - k^2) / (k (m - k)), as Kuncheva (2007) has it. Selections of
-    everything agree by chance alone; their index is 1 here.
+    The index is 1 if one selection contains the other. For selections of equal size k it is
+    (common m - k^2) / (k (m - k)), as in Kuncheva (2007). Selections of all features agree by chance alone; their index
+    is defined as 1 here.
 
     >>> kuncheva_index(5, 5, 5, 100), kuncheva_index(1, 10, 10, 100)
     (1.0, 0.0)

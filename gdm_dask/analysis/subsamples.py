@@ -1,4 +1,4 @@
-"""Fits on subsamples: each is a problem on some of the samples, and all of them share every read of the data."""
+"""Fits on subsamples: each is a problem on a subset of the samples, and all share every read of the data."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from gdm_dask.system.resources import parse_bytes
 
 logger = logging.getLogger(__name__)
 
-#: Support -> members of its group.
+#: Map from each support to the members of its group.
 Groups: TypeAlias = dict[int, np.ndarray]
 
 
 def draw_samples(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Numbers of a part of the samples of each class, drawn without replacement, increasing.
+    """Draw a share of the samples of each class without replacement; return their numbers in increasing order.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def draw_samples(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 
 def _outputs(model: FittedModel, X: Any, y: Any, n_samples: int) -> tuple[Target, np.ndarray]:
-    """The target and its outputs (K, n), of the model's task; a store brings its own."""
+    """Return the target for the model's task and its outputs (K, n); a store has its own target."""
     if y is not None:
         y = check_targets(y.compute() if is_dask(y) else y, n_samples, "y")
     elif isinstance(X, FeatureStore):
@@ -74,7 +74,7 @@ def _outputs(model: FittedModel, X: Any, y: Any, n_samples: int) -> tuple[Target
 
 
 def checked_matrix(X: Any) -> Any:
-    """A matrix (samples x features), checked."""
+    """Check a matrix (samples x features) and return it."""
     return as_dask_matrix(X) if is_dask(X) else check_array(X, accept_sparse=("csr", "csc"), dtype="numeric")
 
 
@@ -87,21 +87,21 @@ def fit_subsamples(
     seed: int,
     callback: Callable[[int, int], None] | None = None,
 ) -> list[Groups]:
-    """Groups found on each of some subsamples, with the parameters of a model.
+    """Find groups on each of several subsamples, with the parameters of a model.
 
     Parameters
     ----------
     model : GroupDiscoveryMachine
     X : FeatureStore, ndarray, sparse matrix or Dask array
-        Matrices are samples x features, checked.
+        Matrices are samples x features, already checked.
     y : array of shape (n_samples,) or None
-        None for the labels of a store.
+        None to use the labels of a store.
     n_repeats : int
     fraction : float
-        Part of the samples of each class.
+        Share of the samples of each class.
     seed : int
     callback : callable, optional
-        Gets the number of each finished fit, and `n_repeats`.
+        Called with the number of each finished fit, and `n_repeats`.
     """
     n_features, n_samples = X.shape if isinstance(X, FeatureStore) else X.shape[::-1]
     if n_features != model.n_features_in_:
@@ -142,7 +142,7 @@ def fit_subsamples(
 def _settings(
     model: FittedModel, parameters: dict[str, Any], targets: np.ndarray, weights: np.ndarray | None
 ) -> Settings:
-    """Settings for a subsample; where folds chose C, the candidate that they chose for the model."""
+    """Return the settings for a subsample; if folds chose C for the model, use the same candidate."""
     settings = settings_from(parameters, model.n_features_in_, model.target_.kind, targets, weights)
     chosen = (getattr(model, "C_path_", None) or {}).get("chosen", 0)
     candidates = [settings, *settings.rivals][: chosen + 1]
@@ -152,7 +152,7 @@ def _settings(
 def find_all_groups(
     data: Data, problems: Sequence[Problem], chosen: Sequence[tuple[np.ndarray, Block]]
 ) -> list[Groups]:
-    """Groups of the supports of several problems, given with their rows, in one read."""
+    """Find the groups of the supports of several problems, given with their rows, in one read."""
     limit = problems[0].supports.limit
     if not np.isfinite(limit):
         return [{support: np.array([support]) for support in supports.tolist()} for supports, _ in chosen]
