@@ -1,4 +1,4 @@
-"""The command line itself: the same words as the Python interface; each command is one call."""
+"""The command-line application: the same words as the Python interface, one call per command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     A first job: [bold]gdm ingest train.svm train.zarr[/bold], [bold]gdm fit train.zarr --run first -k 100[/bold],
     [bold]gdm groups first[/bold]. To see it work: [bold]gdm demo[/bold].""",
 )
-#: Commands as the help lists them: from the data to the report, then on clusters, then generated data to try them with.
+#: Commands in the order of the help: from the data to the report, then clusters, then generated data to try them on.
 ORDER = (
     "ingest", "info", "verify", "plan", "fit", "evaluate", "predict", "groups", "report", "stability", "tune", "run",
     "history", "submit", "status", "logs", "cancel", "fetch", "synth", "demo", "warm",

@@ -72,7 +72,7 @@ def status(
 
 
 def _row(state: dict[str, Any]) -> list[str]:
-    """Cells of a job; nothing where it has not come to a first cut."""
+    """Return the cells of a job; progress is empty before the first cut."""
     from gdm_dask.system.resources import format_bytes
 
     cells = [state["job"], state["state"]]

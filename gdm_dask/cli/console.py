@@ -1,6 +1,6 @@
-"""The terminal: results, text from files and clusters shown safely, and a view of the cuts while a fit runs.
+"""Terminal output: results, safe display of text from files and clusters, and a view of the cuts of a running fit.
 
-The view is drawn anew on a terminal; elsewhere each cut is a line of the log.
+On a terminal the view is redrawn; elsewhere each cut is a line of the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Cuts that stay in view.
+#: Number of cuts in view.
 SHOWN = 8
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -37,7 +37,7 @@ err = Console(stderr=True)
 
 
 def plain(text: str) -> str:
-    r"""The text with control characters, but for line breaks, written out: none of them reaches a terminal.
+    r"""Escape control characters except line breaks, so that none reaches a terminal.
 
     >>> plain("a\x1b[31mb")
     'a\\x1b[31mb'
@@ -46,7 +46,7 @@ def plain(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""`plain`, and brackets are no markup.
+    r"""Apply `plain` and escape brackets, so that they are not markup.
 
     >>> escape("[bold]\r")
     '\\[bold]\\r'
@@ -55,25 +55,25 @@ def escape(text: str) -> str:
 
 
 def show(facts: list[tuple[str, str]]) -> None:
-    """Print names and values below each other, a line for each however long: a log must not break paths."""
+    """Print names and values, one unwrapped line each: a log must not break paths."""
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
         out.print(f"[bold]{name:<{width}}[/]  {escape(value)}", highlight=False, soft_wrap=True)
 
 
 class CutView:
-    """The last cuts of a running fit, and how far it is.
+    """The last cuts of a running fit, and its progress.
 
     Parameters
     ----------
     n_features : int
-        Features that each pass scores.
+        Number of features that each pass scores.
     n_supports : int or None
-        Supports at which the cutting plane stops.
+        Number of supports at which the cutting plane stops.
     tol : float
-        Gap at which it stops otherwise.
+        Gap at which it stops if `n_supports` is None.
     clock : callable
-        Seconds, from any start.
+        Returns seconds since any fixed moment.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class CutView:
         self._bytes = 0
 
     def add(self, iteration: Iteration) -> None:
-        """A cut is done."""
+        """Add a finished cut."""
         self._cuts.append(iteration)
         self._gaps.append(iteration.gap)
         self._bytes += iteration.bytes_read
@@ -104,7 +104,7 @@ class CutView:
         return max(0.0, min(1.0, math.log(max(last.gap, 1e-300)) / math.log(self.tol)))
 
     def seconds_left(self) -> float | None:
-        """A guess from the progress so far; None before the first cut."""
+        """Estimate the remaining seconds from the progress so far; None before the first cut."""
         done = self.done()
         return None if done <= 0 else (self._clock() - self._began) * (1 - done) / done
 
@@ -137,7 +137,7 @@ class CutView:
 
 
 def sparkline(values: list[float]) -> str:
-    """Values as a row of bars.
+    """Draw values as a row of bars.
 
     >>> sparkline([1.0, 0.5, 0.0])
     '█▅▁'
@@ -154,7 +154,7 @@ def live_cuts(
     otherwise: Callable[[Iteration], None],
     console: Console | None = None,
 ) -> Iterator[Callable[[Iteration], None]]:
-    """A callback for each cut: a view on a terminal, `otherwise` elsewhere."""
+    """Return a callback for each cut: a view on a terminal, `otherwise` elsewhere."""
     console = console or log_console()
     if console is None or not console.is_terminal or not logger.isEnabledFor(logging.INFO):
         yield otherwise

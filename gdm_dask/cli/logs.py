@@ -1,4 +1,4 @@
-"""Logging of the command line, through the standard library."""
+"""Logging of the command line, with the standard library."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rich.logging import RichHandler
 
 
 class LogFormat(StrEnum):
-    """How the log is written."""
+    """Format of the log."""
 
     text = "text"
     json = "json"
 
 
 class JsonLines(logging.Formatter):
-    """Each record as a JSON object on a line: time, level, logger, message, and the extra fields of the record."""
+    """Format each record as a JSON object on one line: time, level, logger, message, and the record's extra fields."""
 
     _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """Return the line of a record."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
             "time": f"{stamp}.{int(record.msecs):03d}Z",
@@ -40,7 +40,7 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logging(verbose: int, quiet: bool, form: LogFormat = LogFormat.text) -> None:
-    """Send the package's log to standard error: plain lines, coloured ones on a terminal, or JSON."""
+    """Send the package's log to standard error: plain lines, coloured lines on a terminal, or JSON."""
     level = logging.WARNING if quiet else logging.DEBUG if verbose > 1 else logging.INFO
     handler: logging.Handler
     if form is LogFormat.json:

@@ -1,6 +1,6 @@
-"""``gdm``: runs a command. Whatever happens ends in one line and an exit code, never in a traceback.
+"""``gdm``: run a command. Every error ends in one line and an exit code, never in a traceback.
 
-Signals come first: nothing is loaded before `run` but what handles them.
+Signal handlers are installed first: before `run`, only the modules they need are loaded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from types import FrameType
 from typing import Any, NoReturn
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Seconds in which a signalled command puts its things in order. Then it just ends: whatever it leaves unfinished is
-#: made again, as after a loss of power.
+#: Seconds that a signalled command has to clean up. Then it exits at once; unfinished work is redone, as after a
+#: power failure.
 _GRACE = 4.0
-#: Seconds after which another signal is meant, and not an echo of the first by the program that started us.
+#: Seconds during which a second signal is taken for an echo of the first by the parent process, and ignored.
 _ECHO = 1.0
-#: New objects before the garbage collector runs. A start makes modules and classes, which stay; with Python's own 700
-#: the collector looks through all of them again and again, for a sixth of a second.
+#: New objects before the garbage collector runs. A start creates modules and classes, which stay; with Python's
+#: default of 700 the collector scans all of them again and again, which takes a sixth of a second.
 _COLLECTED_AFTER = 100_000
 
 
@@ -32,20 +32,20 @@ class Ended(BaseException):
 
 
 class _Ending:
-    """Ends the command at the first signal: raises `Ended`, and sees to it that this has an effect."""
+    """End the command at the first signal: raise `Ended`, and make sure that it takes effect."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._hook = sys.unraisablehook
 
     def begin(self) -> None:
-        """Handle signals."""
+        """Install the signal handlers."""
         for number in _SIGNALS:
             signal.signal(number, self._end)
         sys.unraisablehook = self._unraisable
 
     def finish(self, code: int) -> None:
-        """Let Python exit: a signal changes nothing any more, but that the exit must not take long."""
+        """Let Python exit: a further signal only limits the time that the exit may take."""
         for number in _SIGNALS:
             signal.signal(number, lambda *_: self._alarm(_GRACE, lambda *_: os._exit(code)))
         sys.unraisablehook = self._hook
@@ -59,10 +59,10 @@ class _Ending:
             self._end_now(number)
 
     def _unraisable(self, lost: Any) -> None:
-        """Send the signal again where `Ended` was raised in a destructor or a callback, which Python ignores."""
+        """Repeat the signal if `Ended` was raised in a destructor or a callback, where Python ignores exceptions."""
         if isinstance(lost.exc_value, Ended):
             number, self._began = lost.exc_value.signal, None
-            self._alarm(0.01, lambda *_: signal.raise_signal(number))  # when that destructor has been left
+            self._alarm(0.01, lambda *_: signal.raise_signal(number))  # after that destructor has returned
         else:
             self._hook(lost)
 
@@ -100,13 +100,13 @@ def _farewell(number: int) -> str:
 
 
 def _run() -> None:
-    """Run the command line: errors that the user can act on become one line and an exit code."""
+    """Run the command line; errors that the user can act on become one line and an exit code."""
     import gc
     import logging
     import warnings
 
     gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
-    from gdm_dask.cli import (  # noqa: F401 (they register their commands)
+    from gdm_dask.cli import (  # noqa: F401 (imported to register their commands)
         cluster_commands,
         model_commands,
         pipeline_commands,
@@ -120,7 +120,7 @@ def _run() -> None:
     from gdm_dask.errors import GdmError, exit_code_of
 
     app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__))  # type: ignore[union-attr]
-    # a line of the log, without the place in our code that it comes from
+    # Log only the message, without the place in the package that issued it.
     warnings.showwarning = lambda message, *_, **__: logging.getLogger(__name__).warning("%s", message)
     try:
         try:
@@ -130,7 +130,7 @@ def _run() -> None:
     except GdmError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of a pipe, such as head, has gone
+    except BrokenPipeError:  # the reader of a pipe, such as head, has exited
         _drop_output()
         sys.exit(0)
     except OSError as error:
@@ -139,11 +139,11 @@ def _run() -> None:
         err.print(f"[bold red]error:[/] {escape(place)}{escape(error.strerror or str(error))}", soft_wrap=True)
         try:
             sys.stdout.flush()
-        except OSError:  # it is on the full disk; Python would try once more at its end, and say so
+        except OSError:  # the disk is full; otherwise Python would retry at exit and print another error
             _drop_output()
         sys.exit(exit_code_of(error))
 
 
 def _drop_output() -> None:
-    """Discard the output that could not be written."""
+    """Discard output that could not be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -32,12 +32,12 @@ Train = Annotated[str | None, typer.Option(help="The training store: mean images
 ImageShape = Annotated[str | None, typer.Option(help="Rows x columns where features are pixels, such as 28x28.")]
 Other = Annotated[Path | None, typer.Option(help="Another run on the same features, to compare with.")]
 
-#: Result of `gdm stability` in the run directory.
+#: File in the run directory with the result of `gdm stability`.
 STABILITY_FILE = "stability.json"
 
 
 class TableFormat(StrEnum):
-    """How a table is printed."""
+    """Format of a printed table."""
 
     table = "table"
     tsv = "tsv"
@@ -90,7 +90,7 @@ def fit(
 
 
 def log_iteration(iteration: Iteration) -> None:
-    """Log the line of a cut."""
+    """Log a line for a cut."""
     logger.info("%s", iteration)
 
 
@@ -195,7 +195,7 @@ def groups(
 
 
 def _cell(value: Any) -> str:
-    """A value in TSV: no tab, line break or other control character may come from a name."""
+    """Format a value for TSV: names must not add tabs, line breaks or other control characters."""
     return plain(str(value).replace("\\", "\\\\").replace("\n", "\\n"))
 
 
@@ -255,7 +255,7 @@ def report(
 
 
 def run_facts(run: Path) -> dict[str, Any]:
-    """Store and fingerprint of a fit, where its run directory has them."""
+    """Return the store and fingerprint of a fit, if the run directory records them."""
     try:
         document = json.loads((run / "run.json").read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Options that several commands share: the parameters of a fit, and the way to a cluster."""
+"""Options shared by several commands: the parameters of a fit, and the connection to a cluster."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Workers of a local sch
 
 
 def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command groups of options.
+    """Add groups of options to a command.
 
-    A parameter of the command that has the name of a group is replaced by the parameters of the group's function; the
-    command gets what that function returns.
+    A parameter of the command that is named like a group is replaced by the parameters of the group's function; the
+    command receives the return value of that function.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def fit_parameters(
     class_weight: ClassWeight = None,
     master: Master = None,
 ) -> dict[str, Any]:
-    """Parameters of `GroupDiscoveryMachine` from the options of a command."""
+    """Return the parameters of `GroupDiscoveryMachine` from the options of a command."""
     if cut_size != "auto" and not cut_size.isdigit():
         raise BadInput(f"cut_size must be 'auto' or an integer >= 1, got {cut_size!r}")
     return {
@@ -130,7 +130,7 @@ def fit_parameters(
 
 
 def _number(text: str) -> float:
-    """The C of an option."""
+    """Parse the value of `--C`."""
     try:
         return float(text)
     except ValueError:
@@ -138,12 +138,12 @@ def _number(text: str) -> float:
 
 
 def absolute(path: str) -> str:
-    """A local path made absolute, for other processes and for computers with the same mounts; URLs as they are."""
+    """Make a local path absolute, for other processes and computers with the same mounts; URLs stay unchanged."""
     return path if "://" in path else os.path.abspath(path)
 
 
 def security(tls_ca: TlsCa = None, tls_cert: TlsCert = None, tls_key: TlsKey = None) -> Any:
-    """Dask's `Security`, or None to leave it to Dask's own configuration."""
+    """Return Dask's `Security`, or None to use Dask's own configuration."""
     if tls_ca is None and tls_cert is None and tls_key is None:
         return None
     from distributed.security import Security
@@ -155,7 +155,7 @@ def security(tls_ca: TlsCa = None, tls_cert: TlsCert = None, tls_key: TlsKey = N
 
 @contextmanager
 def connected(scheduler: str, security: Any) -> Iterator[Any]:
-    """A client of a running cluster."""
+    """Connect a client to a running cluster."""
     from gdm_dask.engine.cluster import open_client
 
     client = open_client(scheduler, security)
@@ -167,7 +167,7 @@ def connected(scheduler: str, security: Any) -> Iterator[Any]:
 
 @contextmanager
 def chosen_scheduler(scheduler: str | None, security: Any) -> Iterator[Any]:
-    """The `scheduler` of an estimator: a client where certificates are needed, the name otherwise."""
+    """Return the `scheduler` of an estimator: a client if certificates are needed, otherwise the name."""
     if security is None:
         yield scheduler
         return

@@ -106,7 +106,7 @@ def history(
         return
     rows = [list(COLUMNS), *map(_cells, records)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:  # not a table of rich: outside of a terminal it would cut the times off
+    for row in rows:  # not a rich table: outside a terminal it would cut off the times
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 

@@ -1,4 +1,4 @@
-"""``gdm plan``: what a fit will take, before anything runs."""
+"""``gdm plan``: forecast the cost of a fit before anything runs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _cluster(workers: int | None, threads: int | None, memory: str | None, bandw
 
 
 def described(found: Forecast) -> list[tuple[str, str]]:
-    """Lines for people."""
+    """Return the lines of a readable forecast."""
     data, cluster = found.data, found.cluster
     where = f"{cluster['threads']} threads, {format_bytes(cluster['memory'])}"
     if cluster["n_workers"]:

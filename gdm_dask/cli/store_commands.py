@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gdm_dask.ingestion.sources.documents.corpus import Corpus
     from gdm_dask.store import FeatureStore
 
-# The options of `gdm ingest`, in the order of its help.
+# Options of `gdm ingest`, in the order of its help.
 Paths = Annotated[
     list[str],
     typer.Argument(
@@ -156,14 +156,14 @@ def ingest(
 
 
 def _existing(path: str) -> str:
-    """A path or URL as given; a missing local one is refused by name."""
+    """Return a path or URL unchanged; refuse a missing local path by name."""
     if "://" not in path and not Path(path).exists():
         raise BadInput(f"{path}: there is no such file or folder")
     return path
 
 
 def _check_free(store: str, overwrite: bool) -> None:
-    """Refuse an existing store before the vocabulary is counted, as the ingest would after."""
+    """Refuse an existing store before the vocabulary is counted, not after."""
     from gdm_dask.ingestion.staging import Staging
     from gdm_dask.store.folder import Folder
     from gdm_dask.store.layout import ROOT
@@ -184,7 +184,7 @@ def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_
 def _documents(
     corpus: Corpus, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool
 ) -> tuple[Any, list[str] | None]:
-    """A source of documents, and names of hashed features where they are wanted."""
+    """Return a source of documents, and names of hashed features if requested."""
     from gdm_dask.ingestion.sources.documents import further_documents, training_documents
     from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings
 
@@ -200,7 +200,7 @@ def _documents(
 
 
 def describe(store: FeatureStore) -> dict[str, Any]:
-    """Facts for ``gdm info``, as plain values."""
+    """Return the facts for ``gdm info`` as plain values."""
     features, samples = store.shape
     on_disk = store.size_on_disk()
     return {
@@ -226,7 +226,7 @@ def describe(store: FeatureStore) -> dict[str, Any]:
 
 
 def _class_counts(store: FeatureStore) -> dict[str, int]:
-    """Samples of each class."""
+    """Count the samples of each class."""
     if not store.classes:
         return {}
     counts = np.bincount(store.codes, minlength=len(store.classes)).tolist()
@@ -234,7 +234,7 @@ def _class_counts(store: FeatureStore) -> dict[str, int]:
 
 
 def _target_text(facts: dict[str, Any]) -> str:
-    """The target in one line: its classes with their samples, the first ten of many, or its numbers."""
+    """Describe the target in one line: its classes with their samples (at most ten), or its numbers."""
     if facts["target"] is None:
         return "none: fit with --target FILE"
     if facts["target"]["kind"] == "numbers":

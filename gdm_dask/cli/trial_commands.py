@@ -1,4 +1,4 @@
-"""Commands to try the others with: generated data, with the planted groups beside it, and a whole job on it."""
+"""Commands for a trial: generated data with the planted groups, and a whole job on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gdm warm``: compile the kernels ahead, so that no first job waits for them."""
+"""``gdm warm``: compile the kernels ahead of time, so that the first job does not wait for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """Kinds of data, each with kernels of its own: dense matrices, and sparse ones by their values."""
+    """Kinds of data with kernels of their own: dense matrices, and sparse matrices by their values."""
 
     dense = "dense"
     ones = "ones"
@@ -29,16 +29,16 @@ class Kind(StrEnum):
     floats = "floats"
 
 
-#: How the values of a kind are written, from numbers in [0, 1).
+#: Functions that write the values of a kind as text, from numbers in [0, 1).
 WRITTEN: dict[Kind, list[Callable[[float], str]]] = {
     Kind.ones: [lambda value: "1"],
     Kind.counts: [lambda value: str(1 + int(9 * value))],
     Kind.decimals: [lambda value: f"{1.000001 - value:.6f}"],
     Kind.floats: [lambda value: f"{1 + int(9 * value)}.5", lambda value: repr(1.0 - value)],
 }
-#: Samples and features of sparse sets: more of them need wider numbers, and a second digit to sort by.
+#: Samples and features of sparse sets: larger ones need wider integers, and a second digit to sort by.
 SIZES = tuple(itertools.product((400, 70_000), (300, 300_000, 5_000_000)))
-ALWAYS = 99  #: A feature that each sample has.
+ALWAYS = 99  #: A feature that every sample has.
 
 
 @app.command()
@@ -70,7 +70,7 @@ def warm(
 
 
 def _use(store: FeatureStore) -> None:
-    """Fit, and take the products that this fit may not have needed."""
+    """Fit, then run the products that this fit may not have needed."""
     import numpy as np
 
     from gdm_dask import GroupDiscoveryMachine
@@ -91,7 +91,7 @@ def _use(store: FeatureStore) -> None:
 
 
 def _matrix(dtype: str) -> tuple[Any, Any]:
-    """A dense matrix, and labels."""
+    """Return a dense matrix and labels."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -100,7 +100,7 @@ def _matrix(dtype: str) -> tuple[Any, Any]:
 
 
 def _text(write: Callable[[float], str], n_samples: int, n_features: int) -> str:
-    """Svmlight text: ten features in a line; some are frequent and tell the classes apart, one is always there."""
+    """Return svmlight text: ten features per line; some are frequent and separate the classes, one is in every line."""
     import numpy as np
 
     rng = np.random.default_rng(0)
