@@ -1,7 +1,8 @@
 """Second step of an ingest: cut the features into blocks; merge, compress, write and read back each block.
 
 The rows of all runs give the number of nonzeros of each feature. From these follow the bounds of the blocks, and the
-slices of each block in each run. A block is assembled from these slices, one group of runs at a time.
+slices of each run that belong to each block. A block is assembled from the pieces read there, one group of runs at a
+time.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def make_blocks(
 
 
 def _largest_slice(task: BlockTask, parts: Partition) -> int:
-    """Return the bytes of the largest slice of a block in any run."""
+    """Return the bytes of the largest piece of a block in any run."""
     if task.slices is None:
         return (task.stop - task.start) * max(run.n_samples for run in parts.runs) * dtype_of(parts.value_type).itemsize
     rows, nonzeros = (int(np.diff(bounds).max()) for bounds in (task.slices.rows, task.slices.nonzeros))
@@ -193,7 +194,7 @@ def assemble_sparse(
     value_type : str
         Value type of the store.
     most_bytes : int
-        Most bytes of slices held at a time, unless a single slice takes more.
+        Maximum bytes of pieces held at a time, unless a single piece takes more.
     decimals : int or None
         Decimals of the values, if all runs have the same number.
 
@@ -204,7 +205,7 @@ def assemble_sparse(
     """
     indptr = np.zeros(len(counts) + 1, np.uint32)
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
-    # Use the work space left from making runs that the slices are not read into.
+    # Use work space left over from making the runs; the pieces are read into other work space.
     indices = work_space("keys 0", indptr[-1], np.uint32)
     dtype = dtype_of(value_type) if decimals is None else np.dtype(np.int32)
     values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype)
@@ -287,12 +288,12 @@ def _read_rows(run: Run) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Slices of several runs that belong to a block, in work space of this thread: valid until its next read.
+    """Pieces of several runs that belong to a block, in work space of this thread: valid until its next read.
 
     Attributes
     ----------
     rows, samples, values : ndarray, 1-D
-        The slices of all runs, with gaps; values are None if all are 1.
+        The pieces of all runs, with gaps; values are None if all are 1.
     offsets : ndarray of shape (n_runs, 5), uint64
         Start and end of the rows of each run, start of its samples and of its values, and the feature before its first.
     power : float or None
@@ -333,7 +334,7 @@ def _slice_bytes(run: Run, rows: int, nonzeros: int) -> int:
 
 
 def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: bool, as_whole: bool) -> Pieces:
-    """Read the slices of a block from a group of runs; with `as_whole`, values with decimals stay integers."""
+    """Read the pieces of a block from a group of runs; with `as_whole`, values with decimals stay integers."""
     offsets = np.zeros((len(group), 5), np.uint64)
     rows, offsets[:, 0] = _read_piece(runs, group, "rows", slices.rows)
     offsets[:, 1] = offsets[:, 0] + 2 * np.diff(slices.rows[group])[:, 0].astype(np.uint64)
@@ -348,7 +349,7 @@ def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: 
 
 
 def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Read a slice of an array of each run, one after the other at page boundaries; return the start of each."""
+    """Read a piece of an array from each run, one after the other at page boundaries; return the start of each."""
     dtype = runs[group[0]].array_type(name)
     row_bytes = dtype.itemsize * (2 if name == "rows" else 1)
     sizes = [whole_pages(int(stop - start) * row_bytes) + PAGE for start, stop in bounds[group]]

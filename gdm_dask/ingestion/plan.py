@@ -16,16 +16,16 @@ BASE_BYTES = 300 << 20
 PROCESS_BYTES = 220 << 20
 #: Bytes needed to parse and sort one byte of source, for the densest text (``1:1`` pairs).
 PARSE_FACTOR = 14
-#: Bytes needed to make a block besides the block and its largest slice: a few chunks, encoded and decoded.
+#: Bytes needed to make a block besides the block and its largest piece: a few chunks, encoded and decoded.
 CHUNKS_BYTES = 24 << 20
-#: Bytes of the slices of runs that are appended to a block together, if the memory limit allows it: with all runs at
+#: Bytes of the pieces of runs that are appended to a block together, if the memory limit allows it: with all runs at
 #: once, the growing rows stay in the caches.
 PIECES_BYTES = 48 << 20
 
 MIN_RUN_BYTES = 256 << 10
 #: Runs are small enough that the allocator reuses the memory of their arrays,
 RUN_BYTES = 32 << 20
-#: but a large source is not cut into more runs than this: each block is assembled from a slice of every run.
+#: but a large source is not cut into more runs than this: each block is assembled from a piece of every run.
 MAX_RUNS = 512
 
 #: Bytes per feature in a block besides its nonzeros: pointer, mean, norm.
@@ -75,7 +75,7 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
     n_features : int
         Features of the store: their counts are in memory too.
     block_bytes : int
-        Size of the largest block, which holds at least one whole feature, plus its largest slice in a run.
+        Size of the largest block, which holds at least one whole feature, plus its largest piece of a run.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
 
 
 def pieces_bytes(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
-    """Return the bytes of slices of runs that each of `n_workers` block tasks may hold at a time.
+    """Return the bytes of pieces of runs that each of `n_workers` block tasks may hold at a time.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def pieces_bytes(memory_limit: int, n_workers: int, processes: bool, n_features:
 
 
 def _merge_bytes(processes: bool, n_features: int, block_bytes: int) -> tuple[int, int]:
-    """Return the memory of a merge without any block, and of each block with its largest slice."""
+    """Return the memory of a merge without any block, and of each block with its largest piece."""
     return BASE_BYTES + 4 * n_features, block_bytes + CHUNKS_BYTES + (PROCESS_BYTES if processes else 0)
 
 

@@ -232,9 +232,9 @@ def find_bounds(rows, bounds, out):  # type: ignore[no-untyped-def]
 def append_runs(  # type: ignore[no-untyped-def]
     rows, samples, values, places, power, first_feature, first_samples, cursors, out_samples, out_values
 ):  # fmt: skip
-    """Append slices of several runs, in their order, to the rows of a block at their `cursors`, and advance these.
+    """Append pieces of several runs, in their order, to the rows of a block at their `cursors`, and advance these.
 
-    The slices of all runs are in one array each. A row of `places` gives the start of the rows of a run (and their
+    The pieces of all runs are in one array each. A row of `places` gives the start of the rows of a run (and their
     end), of its samples and of its values, and the feature that the first row is relative to; it is advanced. `values`
     is None if all are 1; otherwise they are divided by `power`, or used unchanged if that is None.
     """
