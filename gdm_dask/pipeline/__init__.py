@@ -1,4 +1,4 @@
-"""Unattended runs: pipelines in TOML whose steps are skipped while nothing has changed."""
+"""Unattended runs: pipelines in TOML that skip steps whose inputs have not changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline", "load_pipeline", "plan_pipeline", "run_pipeline"]
 
-# Loaded when first used: a single fit needs the run directory and none of the steps.
+# Loaded on first use: a single fit needs the run directory but none of the steps.
 _HOMES = {
     "Pipeline": "gdm_dask.pipeline.schema",
     "load_pipeline": "gdm_dask.pipeline.load",

@@ -1,6 +1,6 @@
-"""The files of a pipeline: a local path, a path below ``GDM_DATA``, or a verified download.
+"""Files of a pipeline: a local path, a path below ``GDM_DATA``, or a verified download.
 
-A download goes on where an earlier one stopped, and takes its name only when it is complete and its checksum is right.
+A download resumes where an earlier one stopped, and gets its final name only once its checksum has been verified.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ logger = logging.getLogger(__name__)
 
 ON_FIRST_USE = "on first use"
 _PIECE = 1 << 20
-#: Attempts in a row without a new byte before a download gives up, and the seconds that it waits between them.
+#: Attempts in a row without a new byte before a download gives up, and seconds between attempts.
 ATTEMPTS = 5
 PAUSE = 1.0
 TIMEOUT = 60.0
 
 
 class DownloadFailed(GdmError):
-    """The other side could not be reached, or stopped sending: the same command goes on where it stopped."""
+    """The server could not be reached, or stopped sending; repeating the command resumes the download."""
 
 
 class NotOnServer(BadInput):
-    """The server has no such file, or does not give it."""
+    """The server does not have the file, or refuses to send it."""
 
 
 @dataclass(frozen=True)
 class Acquired:
-    """A file or folder on this computer, with the checksum of its content."""
+    """A local file or folder, with the checksum of its content."""
 
     path: Path
     sha256: str
@@ -60,18 +60,18 @@ class Acquire(Step):
     table = Table(
         others=Table(
             {
-                "path": TEXT,  # a file or folder; a relative one is looked for in GDM_DATA, then in the working folder
+                "path": TEXT,  # a file or folder; a relative path is searched in GDM_DATA, then in the working folder
                 "url": Key(str, pattern="https?://.+"),
-                "sha256": Key(str, several=True, pattern="[0-9a-f]{64}|on first use"),  # or one of several
-                "page": TEXT,  # where a person finds it
-                "note": TEXT,  # more help for a person who has to fetch it
+                "sha256": Key(str, several=True, pattern="[0-9a-f]{64}|on first use"),  # one, or alternatives
+                "page": TEXT,  # web page of the file, for readers
+                "note": TEXT,  # further help for fetching it by hand
             }
         )
     )
 
     @classmethod
     def problem(cls, settings: Mapping[str, Any]) -> Problem | None:
-        """Files without an address."""
+        """Return a problem for a file without a path or URL, or with a URL but no checksum."""
         for name, file in settings.get("acquire", {}).items():
             if "path" not in file and "url" not in file:
                 return f"acquire.{name}", "must have a path or a url"
@@ -80,7 +80,7 @@ class Acquire(Step):
         return None
 
     def inputs(self, context: Context) -> dict[str, Any]:
-        """Checksums of the files, which are fetched first."""
+        """Fetch the files and return their checksums."""
         downloads = context.folder / "downloads"
         for name, settings in context.pipeline.table("acquire").items():
             if context.dry_run and not is_ready(name, settings, downloads):
@@ -89,12 +89,12 @@ class Acquire(Step):
         return {"files": self.run(context, "")}
 
     def run(self, context: Context, key: str) -> dict[str, Any]:
-        """Checksum of each file."""
+        """Return the checksum of each file."""
         del key
         return {name: file.sha256 for name, file in context.files.items()}
 
     def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
-        """`inputs` has looked."""
+        """Return True: `inputs` has already found the files."""
         return True
 
     def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
@@ -109,13 +109,14 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
     Parameters
     ----------
     name : str
-        Of the table in the pipeline.
+        Name of the file's table in the pipeline.
     settings : dict
         path, url, sha256, page, note.
     downloads : Path
         Folder for downloads.
     known : dict
-        Checksums of earlier runs, with size and time of the files: such files are not read again. Updated.
+        Checksums from earlier runs, with size and time of each file; unchanged files are not read again. Updated in
+        place.
     """
     expected = _expected(settings)
     found = locate(settings)
@@ -135,7 +136,7 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
 
 
 def _download_or_tell(settings: Mapping[str, Any], target: Path, expected: list[str]) -> None:
-    """Fetch a file; where that fails, say how to bring it by hand."""
+    """Fetch a file; if that fails, explain how to fetch it by hand."""
     try:
         download(settings["url"], target, expected)
     except (DownloadFailed, NotOnServer) as error:
@@ -158,12 +159,12 @@ def _either(expected: list[str]) -> str:
 
 
 def is_ready(name: str, settings: Mapping[str, Any], downloads: Path) -> bool:
-    """Whether nothing has to be fetched."""
+    """Whether the file is available without a download."""
     return locate(settings) is not None or ("url" in settings and (downloads / file_name(name, settings)).exists())
 
 
 def locate(settings: Mapping[str, Any]) -> Path | None:
-    """The local file or folder that a path means; None where there is none."""
+    """Return the local file or folder that a path refers to; None if there is none."""
     if "path" not in settings:
         return None
     path = Path(settings["path"]).expanduser()
@@ -178,7 +179,7 @@ def _places(path: Path) -> list[Path]:
 
 
 def file_name(name: str, settings: Mapping[str, Any]) -> str:
-    """Name of a downloaded file: the name in its address keeps the ending, which tells the format.
+    """Return the name of a downloaded file: it keeps the suffix of its URL, which determines the format.
 
     >>> file_name("train", {"url": "https://example.org/sets/a1a.t.bz2?raw=1"})
     'train-a1a.t.bz2'
@@ -193,7 +194,7 @@ def _missing(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def _by_hand(settings: Mapping[str, Any], verb: str = "Fetch") -> str:
-    """How to fetch a file by hand, and where to put it."""
+    """Explain how to fetch a file by hand, and where to put it."""
     path = Path(settings["path"])
     text = f"{verb} it by hand from {settings['page']}" if "page" in settings else "Bring it there"
     if path.is_absolute():
@@ -204,7 +205,7 @@ def _by_hand(settings: Mapping[str, Any], verb: str = "Fetch") -> str:
 
 
 def content_hash(path: Path, known: dict[str, Any]) -> str:
-    """SHA-256 of a file, or of the names and contents of all files in a folder; cached by size and time."""
+    """Return the SHA-256 of a file, or of the names and contents of all files in a folder; cached by size and time."""
     if path.is_dir():
         digest = hashlib.sha256()
         for item in sorted(found for found in path.rglob("*") if found.is_file()):
@@ -214,7 +215,7 @@ def content_hash(path: Path, known: dict[str, Any]) -> str:
     seen = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
     place = str(path.absolute())
     earlier = known.get(place)
-    # a file that changed in the last moments may change again within the same tick of its clock
+    # A file that has just changed may change again within the resolution of its timestamp.
     if earlier is not None and earlier["seen"] == seen and stat.st_mtime_ns < earlier["at"] - 2_000_000_000:
         return str(earlier["sha256"])
     now = time.time_ns()
@@ -225,7 +226,7 @@ def content_hash(path: Path, known: dict[str, Any]) -> str:
 
 
 def download(url: str, target: Path, expected: list[str]) -> None:
-    """Fetch a file to `target`, from the last byte of an earlier attempt on; refuse it if its checksum is wrong."""
+    """Fetch a file to `target`, resuming an earlier attempt; refuse it if its checksum is wrong."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.part")
     state = partial.with_name(f"{partial.name}.json")
@@ -269,7 +270,7 @@ def _accept(url: str, partial: Path, state: Path, target: Path, expected: list[s
 
 
 def _fetch(url: str, partial: Path, state: Path) -> None:
-    """Request the missing bytes once; returns when the file is complete."""
+    """Request the missing bytes once; return when the file is complete."""
     have = partial.stat().st_size if partial.exists() else 0
     validator = _validator(state) if have else None
     request = urllib.request.Request(url, headers={"User-Agent": "gdm_dask", "Accept-Encoding": "identity"})
@@ -282,7 +283,7 @@ def _fetch(url: str, partial: Path, state: Path) -> None:
         if error.code != 416:
             raise
         error.close()
-        partial.unlink()  # longer than the file on the server: begin anew
+        partial.unlink()  # longer than the file on the server: start over
         raise ConnectionError("the file on the server has changed") from error
     with response:
         goes_on = response.status == 206
@@ -304,7 +305,7 @@ def _fetch(url: str, partial: Path, state: Path) -> None:
 
 
 def _validator(state: Path) -> str | None:
-    """The tag by which the server recognises the same file; without it no download can go on."""
+    """Return the tag that identifies the version of the file on the server; without it no download can resume."""
     try:
         return json.loads(state.read_bytes())["validator"] or None
     except (OSError, ValueError, KeyError):

@@ -1,7 +1,7 @@
-"""The history of a pipeline: a record for every run, however it ended, and metrics of the last one for Prometheus.
+"""History of a pipeline: a record of every run, however it ended, and Prometheus metrics of the last run.
 
-A record is written when a run begins and again when it ends. A run that was killed cannot write its end: the next one
-that holds the lock does it.
+A record is written when a run begins and again when it ends. A killed run cannot record its end, so the next run that
+holds the lock records it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gdm_dask.model import FittedModel
 from gdm_dask.store.folder import write_whole
 
 RUNNING = "running"
-#: Records that are kept.
+#: Maximum number of records kept.
 MAX_RECORDS = 10_000
 
 _LINE = re.compile(r'(\w+)\{pipeline="((?:[^"\\]|\\.)*)"\} (\S+)')
@@ -43,29 +43,29 @@ _HELP = {
 
 @dataclass
 class Record:
-    """One run.
+    """Record of one run.
 
     Attributes
     ----------
     id : str
-        Time of its start, host and process.
+        Start time, host and process.
     pipeline : str
     started : str
-        As ``2026-11-16T04:30:00Z``.
+        Start time, such as ``2026-11-16T04:30:00Z``.
     status : {"running", "done", "failed", "interrupted", "locked", "killed"}
     exit_code : int or None
     seconds : float or None
     error : str
     inputs : dict
-        Acquired file -> SHA-256 of its content.
+        Map from each acquired file to the SHA-256 of its content.
     stages : dict
-        Step -> {"state": "done" or "up to date" or "failed", "seconds"}.
+        Map from each step to {"state": "done" or "up to date" or "failed", "seconds"}.
     run : str or None
-        Folder of the model, in the pipeline's folder.
+        Folder of the model, relative to the pipeline's folder.
     facts : dict
-        Accuracy, redundancy rate and sizes, from the evaluation.
+        Accuracy, redundancy rate and sizes from the evaluation.
     change : dict
-        Supports gained and lost since the previous finished run, and how far the groups have drifted.
+        Supports gained and lost since the previous finished run, and the drift of the groups.
     """
 
     id: str
@@ -83,13 +83,13 @@ class Record:
 
 
 class History:
-    """The folder ``history`` of a pipeline, with a file for each run."""
+    """Folder ``history`` of a pipeline, with one file per run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "history"
 
     def begin(self, pipeline: str) -> Record:
-        """Record that a run has begun."""
+        """Record the start of a run."""
         now = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1e6):06d}"
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
@@ -98,19 +98,19 @@ class History:
         return record
 
     def write(self, record: Record) -> None:
-        """Write a record, whole."""
+        """Write a record atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / f"{record.id}.json", json.dumps(asdict(record), indent=1).encode())
 
     def records(self) -> list[Record]:
-        """All records, oldest first."""
+        """Return all records, oldest first."""
         return [record for record in map(_read, self._files()) if record is not None]
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
 
     def last_done(self) -> Record | None:
-        """The last run that ended well."""
+        """Return the last successful run."""
         for file in reversed(self._files()):
             record = _read(file)
             if record is not None and record.status == "done":
@@ -118,10 +118,10 @@ class History:
         return None
 
     def settle(self, ours: Record) -> None:
-        """Note that runs without an end were killed. Only the holder of the lock may say so."""
+        """Record runs without an end as killed. Only the holder of the lock may call this."""
         for file in self._files():
             record = _read(file)
-            # a run writes its record before it asks for the lock: a living process may still be about to ask
+            # A run writes its record before it requests the lock, so a live process may still be about to request it.
             if record is None or record.status != RUNNING or record.id == ours.id or _is_alive(record.id):
                 continue
             record.status, record.exit_code = "killed", 137
@@ -133,12 +133,12 @@ class History:
 def _is_alive(identity: str) -> bool:
     _, _, rest = identity.partition("-")
     host, _, process = rest.rpartition("-")
-    # our own number belonged to another one before us: the first process of every container has number 1
+    # A record with our own process id belongs to an earlier process: the first process of every container has id 1.
     if host != socket.gethostname() or process == str(os.getpid()):
         return False
     try:
         os.kill(int(process), 0)
-    except PermissionError:  # of another user
+    except PermissionError:  # the process belongs to another user
         return True
     except (OSError, ValueError):
         return False
@@ -153,13 +153,13 @@ def _read(file: Path) -> Record | None:
 
 
 def change_between(model: FittedModel, previous: FittedModel) -> dict[str, Any]:
-    """Supports gained and lost since the previous fit, by the names of features where both have names.
+    """Return the supports gained and lost since the previous fit, matched by name if both fits have names.
 
     Returns
     -------
     dict
-        ``gained`` and ``lost`` supports, and ``drift``: 1 minus the mean Jaccard index of the groups of the supports
-        that both have; None where there are none, or no groups.
+        ``gained`` and ``lost`` supports, and ``drift``: 1 minus the mean Jaccard index of the groups of common
+        supports; None if there are no common supports or no groups.
     """
     named = bool(model.names_) and bool(previous.names_)
     here, there = _groups(model, named), _groups(previous, named)
@@ -181,7 +181,7 @@ def _groups(model: FittedModel, named: bool) -> dict[str, set[str]]:
 
 
 def metrics_of(record: Record) -> dict[str, float | None]:
-    """Names and values; None where a run ended before."""
+    """Return metrics by name; None if a run ended before it had the value."""
     started = float(calendar.timegm(time.strptime(record.started, "%Y-%m-%dT%H:%M:%SZ")))
     return {
         "gdm_run_exit_code": record.exit_code,
@@ -198,7 +198,7 @@ def metrics_of(record: Record) -> dict[str, float | None]:
 
 
 def write_metrics(path: Path, record: Record) -> None:
-    """Write a text file for node_exporter, whole; values of other pipelines, and values that this run lacks, stay."""
+    """Write a text file for node_exporter atomically; keep other pipelines' values, and values that this run lacks."""
     values = _read_metrics(path)
     label = record.pipeline.replace("\\", "\\\\").replace('"', '\\"')
     values |= {(name, label): value for name, value in metrics_of(record).items() if value is not None}
@@ -211,7 +211,7 @@ def write_metrics(path: Path, record: Record) -> None:
 
 
 def _read_metrics(path: Path) -> dict[tuple[str, str], float]:
-    """(metric, escaped name of the pipeline) -> value, of all readable lines."""
+    """Map (metric, escaped pipeline name) to its value, for all readable lines."""
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:

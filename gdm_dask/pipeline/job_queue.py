@@ -1,8 +1,8 @@
-"""The queue of jobs on a cluster: who waits, who runs, and how far each has come.
+"""Queue of jobs on a cluster: waiting jobs, running jobs, and their progress.
 
-The scheduler keeps it: a job is a task, and an entry of the scheduler's metadata. Each waiting job looks at the queue
-itself and begins when it is its turn, so nobody has to stay beside it. A job that ends in any way, also by the death of
-its worker, gives its place to the next: the states of the tasks decide, not the entries alone.
+The scheduler keeps the queue: a job is a task plus an entry in the scheduler's metadata. Each waiting job polls the
+queue itself and starts when its turn comes, so the submitter can disconnect. A job that ends in any way, even by the
+death of its worker, makes room for the next, because the task states decide and not the entries alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gdm_dask.engine.cluster import GONE, seconds
 from gdm_dask.errors import EngineError, GdmError
 from gdm_dask.system import interrupts
 
-#: Place of the entries in the scheduler's metadata.
+#: Key of the entries in the scheduler's metadata.
 ENTRIES = "gdm-jobs"
 ENDED = ("finished", "failed", "cancelled", "lost")
-#: Seconds between two looks of the first job that waits; those behind it look less often.
+#: Seconds between two polls of the first waiting job; jobs behind it poll less often.
 LOOK = 0.5
 MAX_LOOK = 10.0
 
@@ -30,7 +30,7 @@ class Cancelled(GdmError):
 
 
 def ask(client: distributed.Client, question: str, **arguments: Any) -> Any:
-    """An answer of the scheduler, or an error after the patience that Dask's configuration sets."""
+    """Ask the scheduler; raise an error after the timeout of Dask's configuration."""
     patience = seconds("wait-for-workers")
     try:
         return client.sync(getattr(client.scheduler, question), callback_timeout=patience, **arguments)
@@ -39,12 +39,12 @@ def ask(client: distributed.Client, question: str, **arguments: Any) -> Any:
 
 
 def tell(client: distributed.Client, job: str, name: str, value: Any) -> None:
-    """Set a fact in the entry of a job."""
+    """Set a value in the entry of a job."""
     ask(client, "set_metadata", keys=[ENTRIES, job, name], value=value)
 
 
 def enter(client: distributed.Client, job: str, priority: int) -> None:
-    """Put a job into the queue."""
+    """Add a job to the queue."""
     for name, value in {"state": "waiting", "priority": priority, "submitted": time.time()}.items():
         tell(client, job, name, value)
 
@@ -55,7 +55,7 @@ def forget(client: distributed.Client, job: str) -> None:
 
 
 def entries(client: distributed.Client) -> dict[str, dict[str, Any]]:
-    """Facts about each job in the order in which they were submitted, with its present ``state``."""
+    """Return the entries of all jobs in order of submission, with their current ``state``."""
     found = ask(client, "get_metadata", keys=[ENTRIES], default={})
     jobs = {job: facts for job, facts in found.items() if facts is not None and "submitted" in facts}
     tasks = ask(client, "get_task_status", keys=list(jobs))
@@ -65,18 +65,18 @@ def entries(client: distributed.Client) -> dict[str, dict[str, Any]]:
 
 
 def _state(noted: str, task: str | None) -> str:
-    """The state of a job from the one that it noted itself, and the state of its task."""
+    """Combine the state that a job recorded itself with the state of its task."""
     if noted in ENDED:
         return noted
     return {"memory": "finished", "erred": "failed", None: "lost", "forgotten": "lost"}.get(task, noted)
 
 
 def wait_for_turn(client: distributed.Client, job: str) -> None:
-    """Wait until fewer jobs run than may at once, and no job that waits has a higher priority or came earlier."""
+    """Wait until a slot is free and this job is first in the queue: by priority, then by time of submission."""
     if entries(client).get(job, {}).get("state") == "running":
-        tell(client, job, "state", "waiting")  # it ran before, on a worker that died
+        tell(client, job, "state", "waiting")  # it was running before, on a worker that died
     at_once = int(dask.config.get("gdm_dask.jobs-at-once"))
-    state = "waiting"  # also before it is entered
+    state = "waiting"  # also before it has an entry
     while True:
         interrupts.check()
         jobs = entries(client)
@@ -89,7 +89,7 @@ def wait_for_turn(client: distributed.Client, job: str) -> None:
             tell(client, job, "state", "running")
             if _n_running(entries(client)) <= at_once:
                 return
-            tell(client, job, "state", "waiting")  # another one began in the same moment
+            tell(client, job, "state", "waiting")  # another job started at the same moment
         place = line.index(job) if job in line else 0
         time.sleep(min(LOOK * (1 + place), MAX_LOOK))
 

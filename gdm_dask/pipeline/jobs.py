@@ -1,7 +1,7 @@
-"""Jobs that run on the cluster: the driver itself is a task there, and the submitter may leave.
+"""Jobs that run on the cluster: the driver itself is a task there, so the submitter can disconnect.
 
-The cluster's scheduler keeps all state of a job: the task, as a published data set under the job's id; its entry in the
-queue; and its log, as events of that topic. The log is also a file in the run directory, which outlives the scheduler.
+The scheduler keeps all state of a job: the task, as a published dataset under the job's id; its entry in the queue;
+and its log, as events under the same id. The log is also a file in the run directory, which outlives the scheduler.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from gdm_dask.system import interrupts
 from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal
 
 PREFIX = "gdm-job-"
-#: Seconds in which the cluster hands over the files of a result.
+#: Seconds that the cluster has to deliver the files of a result.
 HAND_OVER = 60.0
-#: Seconds in which a worker that was cut off from the cluster ends, and lets go of the run directory of its job.
+#: Seconds that a disconnected worker has to end and release the run directory of its job.
 OWNER_ENDS = 300.0
-#: Jobs that have ended, and that the cluster remembers with their results.
+#: Number of ended jobs that the cluster remembers with their results.
 KEPT = 20
 RESULT_FILES = ("run.json", "model.npz", "model.json")  # model.json last: it makes a folder a model
 
@@ -50,22 +50,22 @@ def submit_fit(
     overwrite: bool = False,
     priority: int = 0,
 ) -> str:
-    """Hand a fit to the cluster and return its id.
+    """Submit a fit to the cluster and return its job id.
 
     Parameters
     ----------
     client : Client
     store : str
-        Path or URL of the store, as the workers see it.
+        Path or URL of the store, as seen by the workers.
     run : str, optional
-        Run directory, as the workers see it. It should lie on storage that all workers share: then a job whose worker
-        dies goes on from its checkpoint. By default a folder in the home directory of the worker.
+        Run directory, as seen by the workers. It should be on storage shared by all workers: then a job whose worker
+        dies resumes from its checkpoint. By default a folder in the worker's home directory.
     parameters : dict
-        Of the estimator for the store's target.
+        Parameters of the estimator for the store's target.
     resume, overwrite : bool
         As in `RunDirectory.fit`.
     priority : int
-        Of the jobs that wait, those with the highest begin first; among equals the first that was submitted.
+        Waiting jobs with the highest priority start first; ties go to the job submitted first.
     """
     purge_jobs(client, KEPT)
     job = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
@@ -77,12 +77,12 @@ def submit_fit(
 
 
 def drive(order: dict[str, Any]) -> dict[str, bytes]:
-    """The job itself, on a worker: fit with the cluster that it runs on, and return the files of the result.
+    """Run the job on a worker: fit with the worker's own cluster, and return the files of the result.
 
-    Where the worker dies, the scheduler starts this again on another one, and it goes on from the checkpoint.
+    If the worker dies, the scheduler runs this again on another worker, and the fit resumes from the checkpoint.
     """
     job, client = order["job"], distributed.get_client()
-    distributed.secede()  # this task waits for others: its place belongs to them
+    distributed.secede()  # this task waits for others, so it gives up its thread to them
     try:
         with _stopped_by_cancel(client, job):
             wait_for_turn(client, job)
@@ -138,13 +138,13 @@ def _stopped_by_cancel(client: distributed.Client, job: str) -> Iterator[None]:
 
 
 class _JobLog(logging.Handler):
-    """Lines of a job, and warnings of the thread that drives it: events of the scheduler, and a file."""
+    """Write the lines of a job, and warnings of its driver thread, to the scheduler's events and to a file."""
 
     def __init__(self, worker: distributed.Worker, job: str, folder: Path) -> None:
         super().__init__(logging.WARNING)
         self._worker, self._job, self._path = worker, job, folder / "job.log"
         self._thread = threading.get_ident()
-        with suppress(OSError):  # the fit itself will name what is wrong with the folder
+        with suppress(OSError):  # the fit itself reports problems with the folder
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def write(self, text: str) -> None:
@@ -154,7 +154,7 @@ class _JobLog(logging.Handler):
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._job} {text}\n")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add a warning of the job's own thread."""
+        """Add a warning from the job's own thread."""
         if record.thread == self._thread:
             self.write(record.getMessage())
 
@@ -167,14 +167,14 @@ class _JobLog(logging.Handler):
 
 
 class _Progress:
-    """How far a fit has come, and when it may end."""
+    """Progress of a fit, and its expected end."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._first: tuple[float, float] | None = None
 
     def after(self, iteration: Iteration) -> dict[str, float | int | None]:
-        """Facts for the entry of the job. The end is known where cuts or supports are limited, from a second cut on."""
+        """Return values for the entry of the job. The expected end needs progress since the first cut."""
         now = time.time()
         wanted, most = self._settings.n_supports, self._settings.max_cuts
         done = max(iteration.number / most, iteration.n_supports / wanted if wanted else 0.0)
@@ -192,7 +192,7 @@ def _future(client: distributed.Client, job: str) -> distributed.Future[Any]:
 
 
 def list_jobs(client: distributed.Client) -> list[dict[str, Any]]:
-    """The status of each job that the cluster knows, oldest first; see `job_status`."""
+    """Return the status of each job that the cluster knows, oldest first; see `job_status`."""
     found = []
     for job, facts in entries(client).items():
         progress = facts.get("progress", {})
@@ -202,19 +202,19 @@ def list_jobs(client: distributed.Client) -> list[dict[str, Any]]:
 
 
 def job_status(client: distributed.Client, job: str) -> dict[str, Any]:
-    """State of a job (waiting, running, finished, failed, cancelled, lost), its progress, its last line, its error."""
+    """Return a job's state (waiting, running, finished, failed, cancelled, lost), progress, last line and error."""
     jobs = {status["job"]: status for status in list_jobs(client)}
     if job not in jobs:
         raise BadInput(f"the cluster knows no job {job!r} (known: {', '.join(jobs) or 'none'})")
     status = jobs[job]
-    if status["state"] == "failed" and not status["error"]:  # by the death of its workers: it could not say so
+    if status["state"] == "failed" and not status["error"]:  # its workers died, so it could not report the error
         status["error"] = str(client.get_dataset(job).exception(timeout=HAND_OVER))
     lines = _lines(client, job)
     return {**status, "last": lines[-1][1] if lines else ""}
 
 
 def job_log(client: distributed.Client, job: str) -> list[tuple[float, str]]:
-    """(time, line) of a job's log."""
+    """Return (time, line) pairs of a job's log."""
     job_status(client, job)
     return _lines(client, job)
 
@@ -224,7 +224,7 @@ def _lines(client: distributed.Client, job: str) -> list[tuple[float, str]]:
 
 
 def cancel_job(client: distributed.Client, job: str) -> None:
-    """Remove a job that waits, or end one that runs, soon; its checkpoint stays."""
+    """Remove a waiting job, or stop a running job at its next safe point; its checkpoint stays."""
     state = job_status(client, job)["state"]
     if state in ENDED:
         raise BadInput(f"{job} is {state}: there is nothing to cancel")
@@ -235,7 +235,7 @@ def cancel_job(client: distributed.Client, job: str) -> None:
 
 
 def purge_jobs(client: distributed.Client, keep: int = 0) -> int:
-    """Forget jobs that have ended, with their results, but for the last ones; returns how many."""
+    """Forget ended jobs and their results, except the last `keep`; return how many were forgotten."""
     ended = [job for job, facts in entries(client).items() if facts["state"] in ENDED]
     gone = ended[: max(0, len(ended) - keep)]
     for job in gone:
@@ -246,7 +246,7 @@ def purge_jobs(client: distributed.Client, keep: int = 0) -> int:
 
 
 def wait_for_job(client: distributed.Client, job: str) -> None:
-    """Wait until a job ends; raises its error."""
+    """Wait until a job ends; raise its error."""
     future = _future(client, job)
     if job_status(client, job)["state"] in ("cancelled", "lost"):
         raise Cancelled(f"{job} was cancelled")
@@ -275,6 +275,6 @@ def fetch_job(client: distributed.Client, job: str, target: str | os.PathLike[st
         raise BadInput(f"{job} is {state['state']}{reason}; there is no result to fetch")
     files = unseal(_future(client, job).result(timeout=HAND_OVER))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for name in RESULT_FILES:  # only known names: the files of a cluster cannot leave the folder
+    for name in RESULT_FILES:  # only known names: files from a cluster cannot leave the folder
         write_whole(folder / name, files[name])
     return folder

@@ -1,4 +1,4 @@
-"""Pipeline files: read, checked, and refused with the key and the line of the first mistake."""
+"""Read and check pipeline files; errors name the key and the line of the first mistake."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -
     ----------
     path : path
     overrides : iterable of str
-        ``key=value`` pairs that replace values of the file, such as ``fit.tau=0.5``.
+        ``key=value`` pairs that override values of the file, such as ``fit.tau=0.5``.
 
     Raises
     ------
     BadInput
-        Naming the key, its line and the allowed values.
+        If a value is wrong; the message names the key, its line and the allowed values.
     """
     file = Path(path)
     try:
@@ -49,7 +49,7 @@ def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -
 
 
 def _problem(settings: Mapping[str, Any]) -> Problem | None:
-    """The first mistake: in a key by itself, or in keys that refer to each other."""
+    """Return the first mistake: in a single key, or in keys that refer to each other."""
     schema = Table(
         {
             "name": Key(str, required=True, pattern="[A-Za-z0-9][A-Za-z0-9._-]*"),
@@ -67,7 +67,7 @@ def _folder(settings: Mapping[str, Any]) -> Path:
 
 
 def _override(settings: dict[str, Any], override: str) -> str:
-    """Put a ``key=value`` into the settings, and return its key."""
+    """Set a ``key=value`` pair in the settings, and return its key."""
     key, equals, value = override.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key):
         raise BadInput(f"--set {override}: write it as key=value, such as fit.tau=0.5")
@@ -88,7 +88,7 @@ def _override(settings: dict[str, Any], override: str) -> str:
 def _located(problem: Problem, places: Mapping[str, str], file: Path) -> str:
     key, message = problem
     name, known = key, places.get(key)
-    while known is None and "." in name:  # a missing key: name the line of its table
+    while known is None and "." in name:  # a missing key: use the line of its table
         name = name.rpartition(".")[0]
         known = places.get(name)
     return f"{known or file}: {key} {message}"

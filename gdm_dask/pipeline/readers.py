@@ -1,4 +1,4 @@
-"""Readers: the files of a pipeline become a source for `ingest`; one function for each."""
+"""Readers: turn the files of a pipeline into a source for `ingest`, one function per reader."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from gdm_dask.store import layout
 
 @dataclass(frozen=True)
 class Part:
-    """A set to read: its settings, its files, and the wanted part of it.
+    """A set to read: its settings, its files, and the part to use.
 
     Attributes
     ----------
     settings : dict
-        The table ``[ingest.train]`` or ``[ingest.test]``.
+        Table ``[ingest.train]`` or ``[ingest.test]``.
     files : list of Path
     name : {"train", "test"}
     split : dict or None
-        ``test_fraction`` and ``seed`` where one set is cut in two.
+        ``test_fraction`` and ``seed`` if one set is split in two.
     train_store : Path
-        Where the training store is, or will be.
+        Path of the training store, which may not exist yet.
     """
 
     settings: Mapping[str, Any]
@@ -49,18 +49,18 @@ class Part:
 
     @property
     def fraction(self) -> float:
-        """Of the samples that are for testing, where one set is cut in two."""
+        """Share of the samples for testing, if one set is split in two."""
         return float((self.split or {}).get("test_fraction", 0.25))
 
     @property
     def seed(self) -> int:
-        """Of the cut."""
+        """Seed of the split."""
         return int((self.split or {}).get("seed", 0))
 
 
 @dataclass(frozen=True)
 class Input:
-    """A source with its labels, and options of `run_ingest` that go with it."""
+    """A source with its labels, and the options of `run_ingest` that belong to it."""
 
     source: Any
     labels: Any = None
@@ -94,7 +94,7 @@ def _matrix(part: Part) -> Input:
 
 
 def _arrays(part: Part) -> Input:
-    """Arrays of samples in an ``.npz`` file, of which two classes are taken; images may be shifted in a frame."""
+    """Read arrays from an ``.npz`` file and keep two classes; images may be shifted in a frame."""
     settings, path = part.settings, part.files[0]
     x, y = _load_arrays(path, settings.get("x", "x"), settings.get("y", "y"))
     if y.dtype == bool:
@@ -119,14 +119,14 @@ def _arrays(part: Part) -> Input:
 
 
 def _load_arrays(path: Path, *names: str) -> list[np.ndarray]:
-    """Arrays of an ``.npz`` file with as many entries each."""
+    """Load arrays of equal length from an ``.npz`` file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             for name in names:
                 if name not in arrays.files:
                     raise BadInput(f"{path}: there is no array {name!r}; there are {', '.join(arrays.files)}")
             found = [arrays[name] for name in names]
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:  # pickled, cut off, a .npy
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:  # pickled, truncated, a .npy
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path} must be a complete .npz file of plain arrays ({error})") from error
@@ -137,7 +137,7 @@ def _load_arrays(path: Path, *names: str) -> list[np.ndarray]:
 
 
 def split_numbers(n_samples: int, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the samples for training and for testing, increasing, by dask-ml's split.
+    """Return the sample numbers for training and for testing, in increasing order, from dask-ml's split.
 
     >>> train, test = split_numbers(10, 0.3, 0)
     >>> len(train), len(test), sorted([*train.tolist(), *test.tolist()]) == list(range(10))
@@ -153,7 +153,7 @@ def split_numbers(n_samples: int, test_fraction: float, seed: int) -> tuple[np.n
 
 
 def _documents(part: Part) -> Input:
-    """Raw documents; the test set has the vocabulary of the training set, which its store keeps."""
+    """Read raw documents; a test set uses the vocabulary that the training store keeps."""
     given = part.settings
     corpus = open_corpus(
         part.files[0], given.get("text", "text"), given.get("label", "label"), given.get("strip_headers", False)
@@ -167,7 +167,7 @@ def _documents(part: Part) -> Input:
 
 
 def text_settings(given: Mapping[str, Any]) -> TextSettings:
-    """Settings of the documents reader; one number of n-grams means that length alone."""
+    """Return the settings of the documents reader; a single n-gram length means only that length."""
     chosen = {key: given[key] for key in ("analyzer", "min_df", "unit_rows", "hashed") if key in given}
     if "ngrams" in given:
         lengths = given["ngrams"] if isinstance(given["ngrams"], list) else [given["ngrams"]]
@@ -176,7 +176,7 @@ def text_settings(given: Mapping[str, Any]) -> TextSettings:
 
 
 def _twin(part: Part) -> Input:
-    """Generated data; the test part has the samples after the training part."""
+    """Generate data; the test part has the samples after the training part."""
     given = part.settings
     scale, seed = given.get("scale", 1.0), given.get("seed", 0)
     is_test = given.get("part", part.name) == "test"
@@ -191,12 +191,12 @@ def _twin(part: Part) -> Input:
 
 
 def shifted_source(images: np.ndarray, labels: np.ndarray, shift: int) -> Source:
-    """Images in larger frames, each at all (2 * shift + 1)^2 positions, as in the paper's extended USPS.
+    """Place images in larger frames, each at all (2 * shift + 1)^2 positions, as in the paper's extended USPS.
 
     Parameters
     ----------
     images : ndarray of shape (n, rows, columns)
-        The background is 0.
+        Images with background 0.
     labels : ndarray of shape (n,)
     shift : int
         Width of the frame around an image.
@@ -219,7 +219,7 @@ def shifted_source(images: np.ndarray, labels: np.ndarray, shift: int) -> Source
 
 @dataclass(frozen=True)
 class ShiftedImages:
-    """All images, moved by so many pixels within their frame."""
+    """All images, moved by the same number of pixels within their frame."""
 
     images: np.ndarray
     shift: int
@@ -229,11 +229,11 @@ class ShiftedImages:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the images."""
+        """Size of the images in bytes."""
         return self.images.nbytes
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """One slab."""
+        """Yield one slab."""
         yield self._load
 
     def _load(self) -> Slab:

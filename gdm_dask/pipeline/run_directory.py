@@ -1,11 +1,11 @@
-"""A run directory: one fit with its lock, its checkpoint and its result. Private to its owner.
+"""Run directory: one fit with its lock, its checkpoint and its result, readable only by its owner.
 
 ::
 
-    RUN/run.json          which store, which parameters
-    RUN/checkpoint.npz    state after the last cut, until the fit is done
-    RUN/model.json, .npz  the fitted model, when it is done
-    RUN/.lock             while a process works on it
+    RUN/run.json          the store and the parameters
+    RUN/checkpoint.npz    state after the last cut, until the fit is finished
+    RUN/model.json, .npz  the fitted model, once finished
+    RUN/.lock             held while a process works here
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Parameters that change how a fit runs, not its result.
+#: Parameters that affect how a fit runs, not its result.
 HOW_NOT_WHAT = ("scheduler", "n_workers", "memory_limit", "verbose")
 
 
 class RunDirectory:
-    """The folder of one fit.
+    """Folder of one fit.
 
     Parameters
     ----------
     path : path
-        Made if it is not there, for the user alone.
+        Created if missing, accessible only to the user.
     job : str, optional
-        Id of the job that works here. A job that comes back to the folder that it began in goes on by itself.
+        Id of the job that works here. A job that returns to the folder it started in resumes automatically.
     """
 
     def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:
@@ -66,22 +66,22 @@ class RunDirectory:
         wait: float = 0.0,
         y: np.ndarray | None = None,
     ) -> GroupDiscovery:
-        """Fit on a store, saving its state after each cut and the result at the end.
+        """Fit on a store, saving the state after each cut and the result at the end.
 
         Parameters
         ----------
         estimator : GroupDiscovery
         store : FeatureStore
         resume : bool
-            Go on with an unfinished fit; a finished one is not fitted again.
+            Resume an unfinished fit; a finished fit is not repeated.
         overwrite : bool
-            Replace an earlier fit. A fitted model stays until the first cut of the new fit.
+            Replace an earlier fit. Its fitted model stays until the first cut of the new fit.
         callback : callable, optional
-            Gets an `Iteration` after each cut.
+            Called with an `Iteration` after each cut.
         wait : float
             Seconds to wait for another process that works in the folder.
         y : ndarray, optional
-            Targets; they take the place of the store's.
+            Targets that replace those of the store.
         """
         with self._opened(wait):
             if self._job is not None and self._read_description().get("job") == self._job:
@@ -134,7 +134,7 @@ class RunDirectory:
             raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
 
     def _take_over(self, description: dict[str, Any]) -> None:
-        """Give the folder to this fit, once it has a first cut to resume from."""
+        """Hand the folder over to this fit, once it has a first cut to resume from."""
         for name in ("model.json", "model.npz"):
             (self.path / name).unlink(missing_ok=True)
         self._write_description(description)

@@ -1,4 +1,4 @@
-"""Run a pipeline: steps that are up to date are skipped, the others run, and the history records it."""
+"""Run a pipeline: skip steps that are up to date, run the others, and record the run in the history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 UP_TO_DATE = "up to date"
 DONE = "done"
-#: Runs that are kept by default.
+#: Number of runs kept by default.
 KEEP = 10
 
 Told = Callable[[str, str, float], None]
@@ -40,16 +40,16 @@ def run_pipeline(
     ----------
     pipeline : Pipeline
     start : str, optional
-        A stage: it and all later ones run, up to date or not.
+        A stage: it and all later stages run even if up to date.
     wait : float
         Seconds to wait for another run of this pipeline.
     tell : callable
-        Gets the name of each step, its state ("done", "up to date" or "failed"), and its seconds.
+        Called with the name of each step, its state ("done", "up to date" or "failed") and its seconds.
 
     Returns
     -------
     Record
-        Also in the history.
+        The record that is also in the history.
     """
     forced = _forced(start)
     history = History(pipeline.folder)
@@ -76,7 +76,7 @@ def run_pipeline(
 
 
 def _tell_prometheus(pipeline: Pipeline, record: Record) -> None:
-    """Write the metrics where the pipeline wants them; the run does not fail where they cannot be written."""
+    """Write the metrics file if the pipeline asks for it; a failure to write does not fail the run."""
     wanted = pipeline.table("history").get("prometheus")
     if wanted is None or record.status == "locked":
         return
@@ -87,7 +87,7 @@ def _tell_prometheus(pipeline: Pipeline, record: Record) -> None:
 
 
 def plan_pipeline(pipeline: Pipeline, start: str | None = None) -> Iterator[tuple[str, str]]:
-    """The plan of a run: (step, state), without doing or writing anything."""
+    """Yield (step, state) pairs of the run, without doing or writing anything."""
     context = Context(pipeline, Manifest(pipeline.folder / "manifest.json"), _forced(start), dry_run=True)
     for step in steps.steps_of(pipeline):
         try:
@@ -103,7 +103,7 @@ def plan_pipeline(pipeline: Pipeline, start: str | None = None) -> Iterator[tupl
 
 
 def _forced(start: str | None) -> frozenset[str]:
-    """Stages from `start` on."""
+    """Return the stages from `start` on."""
     stages = [kind.stage for kind in steps.STEPS]
     if start is not None and start not in stages:
         raise BadInput(f"--from must be one of {', '.join(stages)}, got {start!r}")
@@ -111,7 +111,7 @@ def _forced(start: str | None) -> frozenset[str]:
 
 
 def _kept(step: Step, context: Context, key: str) -> dict[str, Any] | None:
-    """Outputs of a step that is up to date; None where it has to run."""
+    """Return the outputs of a step that is up to date; None if it has to run."""
     outputs = None if step.stage in context.forced else context.manifest.outputs(step.name, key)
     return outputs if outputs is not None and step.is_there(context, outputs) else None
 
@@ -149,7 +149,7 @@ def _timed(name: str, record: Record, tell: Told) -> Iterator[dict[str, Any]]:
 
 
 def _finish(pipeline: Pipeline, history: History, record: Record) -> None:
-    """Compare with the previous run, name the latest, and remove old runs."""
+    """Compare with the previous run, update the link to the latest run, and remove old runs."""
     assert record.run is not None
     previous = history.last_done()
     record.change = _change(pipeline.folder, record.run, None if previous is None else previous.run)
@@ -176,7 +176,7 @@ def _change(folder: Path, run: str, previous: str | None) -> dict[str, Any]:
 
 
 def _point(link: Path, target: str) -> None:
-    """Make a symbolic link point elsewhere, at once."""
+    """Redirect a symbolic link atomically."""
     temporary = link.with_name(f".{link.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target)
@@ -184,7 +184,7 @@ def _point(link: Path, target: str) -> None:
 
 
 def remove_unfinished(store: Path, scratch: str | None) -> None:
-    """Remove the scratch files of a killed ingest, where the source has come back to the content of the store."""
+    """Remove the scratch files of a killed ingest whose source again matches the content of the store."""
     staging = Staging(Folder(store), scratch)
     if staging.path.exists() or staging.lock.path.exists():
         staging.lock.acquire(str(store))
@@ -193,7 +193,7 @@ def remove_unfinished(store: Path, scratch: str | None) -> None:
 
 
 def remove_old_runs(runs: Path, keep: int, needed: set[str]) -> None:
-    """Remove all but the newest runs, and unfinished ones that no later run continues."""
+    """Remove all but the newest runs, and unfinished runs that no later run continues."""
     finished = [run for run in runs.iterdir() if (run / "model.json").exists()]
     finished.sort(key=lambda run: (run.name in needed, (run / "model.json").stat().st_mtime_ns))
     unfinished = [run for run in runs.iterdir() if run.is_dir() and run not in finished]
@@ -203,7 +203,7 @@ def remove_old_runs(runs: Path, keep: int, needed: set[str]) -> None:
 
 
 def _outcome(error: BaseException) -> tuple[str, int]:
-    """Status and exit code of a run that did not end well."""
+    """Return the status and exit code of a run that did not succeed."""
     number = getattr(error, "signal", None)
     if number is not None:
         return "interrupted", 128 + int(number)

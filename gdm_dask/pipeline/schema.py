@@ -1,4 +1,4 @@
-"""Settings of a pipeline: keys with their types and limits, tables of them, and the line of each key in its file."""
+"""Schema of pipeline settings: keys with types and limits, tables of keys, and the line of each key in its file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-#: The key of a setting, and a predicate that says what is wrong with it.
+#: The key of a setting, and a predicate that describes its problem.
 Problem = tuple[str, str]
 
 _KINDS = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
@@ -24,9 +24,9 @@ class Pipeline:
     name : str
     file : Path
     folder : Path
-        Where its data, runs and history go.
+        Folder for data, runs and history.
     settings : dict
-        The tables of the file, with the changes of ``--set``.
+        Tables of the file, with the changes of ``--set`` applied.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Pipeline:
     settings: dict[str, Any] = field(hash=False)
 
     def table(self, name: str) -> dict[str, Any]:
-        """A top-level table; empty where the file has none."""
+        """Return a top-level table; empty if the file has none."""
         found: dict[str, Any] = self.settings.get(name, {})
         return found
 
 
 @dataclass(frozen=True)
 class Key:
-    """A value: its type and its limits.
+    """Type and limits of a value.
 
     Attributes
     ----------
@@ -50,15 +50,15 @@ class Key:
         str, int, float or bool.
     required : bool
     choices : tuple
-        The values that are allowed; all by default.
+        Allowed values; all by default.
     between : tuple of numbers, optional
-        Least and greatest.
+        Minimum and maximum.
     pattern : str
-        That a text must match.
+        Pattern that a text must match.
     several : bool
-        Whether a list of such values is allowed too.
+        Whether a list of such values is also allowed.
     pair : bool
-        Whether a list of two such values is needed.
+        Whether a list of two such values is required.
     """
 
     kind: type
@@ -70,7 +70,7 @@ class Key:
     pair: bool = False
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with a value, as a predicate; None for a good value."""
+        """Describe the problem of a value as a predicate; None if the value is valid."""
         if self.pair and not (isinstance(value, list) and len(value) == 2):
             return f"must be a list of two values, got {value!r}"
         if (self.several or self.pair) and isinstance(value, list):
@@ -103,7 +103,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its keys, and the form of tables with any other name."""
+    """Keys of a table, and the form of nested tables with any other name."""
 
     keys: dict[str, Key | Table] = field(default_factory=dict)
     others: Table | None = None
@@ -114,12 +114,12 @@ TEXT, SWITCH = Key(str), Key(bool)
 
 
 def as_list(value: Any) -> list[Any]:
-    """A value of which there may be several."""
+    """Return a list: a single value becomes a list of one."""
     return value if isinstance(value, list) else [value]
 
 
 def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> Problem | None:
-    """The first problem of a table; None for a good table.
+    """Return the first problem of a table; None if the table is valid.
 
     Examples
     --------
@@ -153,7 +153,7 @@ _PART = re.compile(_NAME)
 
 
 def key_lines(text: str) -> dict[str, int]:
-    r"""Line of every table and key of a TOML text, under its dotted name; `tomllib` does not tell.
+    r"""Return the line of every table and key of a TOML text by dotted name; `tomllib` does not provide it.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def _parts(dotted: str) -> list[str]:
 
 
 def _last_line(lines: list[str], first: int) -> int:
-    """Last line of a value that begins on a line: it may be an array or a text of several lines."""
+    """Return the last line of a value that starts on a line: arrays and texts may span several lines."""
     if not any(mark in lines[first] for mark in ("[", '"' * 3, "'" * 3)):
         return first
     for last in range(first, len(lines)):

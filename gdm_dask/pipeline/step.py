@@ -1,7 +1,7 @@
 """Steps of a pipeline, and the record of their results.
 
-A step is up to date while its key is the recorded one: its settings, the results that it depends on, and its code. The
-code of a step is its own class, and all that it imports in turn.
+A step is up to date while its key equals the recorded one. The key covers its settings, the results that it depends
+on, and its code: its own class and all modules imported from there, directly or indirectly.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 _PACKAGE = Path(__file__).parents[1]
 _FORMATS = "gdm_dask.ingestion.sources"
-#: How a model is shown: no concern of steps that do not ask for it themselves.
+#: Packages that display models; only steps that import them directly depend on them.
 _SHOWN = frozenset({"gdm_dask.report", "gdm_dask.notebook"})
 
 
 class NotKnown(Exception):
-    """A dry run cannot tell whether a step is up to date; the message says what the step would do."""
+    """A dry run cannot decide whether a step is up to date; the message says what the step would do."""
 
     def __init__(self, plan: str = "would run if an earlier step does") -> None:
         super().__init__(plan)
 
 
 class Step(Protocol):
-    """A piece of work. To add one, inherit from this class and put the class into `steps.STEPS`.
+    """A unit of work. To add one, inherit from this class and add the class to `steps.STEPS`.
 
     Attributes
     ----------
     name : str
-        In the manifest and the history.
+        Name in the manifest and the history.
     stage : str
         Name of its table in the pipeline file, and of its stage for ``--from``.
     table : Table
@@ -61,45 +61,45 @@ class Step(Protocol):
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> list[Step]:
-        """The steps of this kind that a pipeline has."""
+        """Return the steps of this kind that a pipeline has."""
         del pipeline
         return [cls()]
 
     @classmethod
     def problem(cls, settings: Mapping[str, Any]) -> Problem | None:
-        """The first mistake among keys that refer to each other; None for good settings."""
+        """Return the first mistake among keys that refer to each other; None if the settings are valid."""
         del settings
         return None
 
     def inputs(self, context: Context) -> dict[str, Any]:
-        """Everything that the result depends on, but for the code, as JSON values."""
+        """Return everything that the result depends on except the code, as JSON values."""
 
     def run(self, context: Context, key: str) -> dict[str, Any]:
         """Do the work and return the outputs, as JSON values."""
 
     def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
-        """Whether the recorded outputs are still where they were."""
+        """Whether the recorded outputs still exist."""
 
     def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
-        """Add the outputs, old or new, to the record of the run; raise where the pipeline does not allow them."""
+        """Add the outputs, old or new, to the record of the run; raise if the pipeline does not allow them."""
 
 
 @dataclass
 class Context:
-    """A run of a pipeline: where it is, and the outputs of its steps so far.
+    """State of a pipeline run: its folder, and the outputs of its steps so far.
 
     Attributes
     ----------
     pipeline : Pipeline
     manifest : Manifest
     forced : frozenset of str
-        Stages that run, up to date or not.
+        Stages that run even if up to date.
     dry_run : bool
-        Whether nothing may be fetched or written.
+        Whether fetching and writing are forbidden.
     files : dict
-        Name in ``[acquire]`` -> the file.
+        Map from each name in ``[acquire]`` to its file.
     outputs : dict
-        Step -> its outputs.
+        Map from each step to its outputs.
     """
 
     pipeline: Pipeline
@@ -111,21 +111,21 @@ class Context:
 
     @property
     def folder(self) -> Path:
-        """The pipeline's folder."""
+        """Folder of the pipeline."""
         return self.pipeline.folder
 
     def of(self, step: str) -> dict[str, Any]:
-        """Outputs of an earlier step."""
+        """Return the outputs of an earlier step."""
         if step not in self.outputs:
             raise NotKnown
         return self.outputs[step]
 
     def store_path(self, part: str) -> Path:
-        """Where a store goes."""
+        """Return the path of a store."""
         return store_path(self.pipeline, part)
 
     def run(self) -> Path:
-        """The run directory of the fit."""
+        """Return the run directory of the fit."""
         return self.folder / str(self.of("fit")["run"])
 
     @property
@@ -137,19 +137,19 @@ class Context:
 
 
 def store_path(pipeline: Pipeline, part: str) -> Path:
-    """Where the store of a part goes."""
+    """Return the path of the store of a part."""
     return pipeline.folder / "data" / f"{part}.zarr"
 
 
 class Manifest:
-    """The file ``manifest.json`` of a pipeline's folder; written whole after every step.
+    """File ``manifest.json`` in a pipeline's folder, written atomically after every step.
 
     Attributes
     ----------
     files : dict
         Checksums of acquired files, with their sizes and times.
     steps : dict
-        Step -> {"key", "outputs"}.
+        Map from each step to {"key", "outputs"}.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,12 +166,12 @@ class Manifest:
             logger.warning("%s is damaged: all stages run again", path)
 
     def outputs(self, step: str, key: str) -> dict[str, Any] | None:
-        """Outputs of a step under this very key, or None."""
+        """Return the outputs of a step recorded under exactly this key, or None."""
         entry = self.steps.get(step)
         return entry["outputs"] if entry is not None and entry["key"] == key else None
 
     def record(self, step: str, key: str, outputs: dict[str, Any]) -> None:
-        """Note that a step is done."""
+        """Record that a step is done."""
         self.steps[step] = {"key": key, "outputs": outputs}
         self.save()
 
@@ -182,14 +182,14 @@ class Manifest:
 
 
 def step_key(step: Step, context: Context) -> str:
-    """Checksum of everything that the result of a step depends on."""
+    """Return a checksum of everything that the result of a step depends on."""
     parts = {"stage": step.stage, "code": code_version(type(step)), **step.inputs(context)}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @lru_cache
 def code_version(kind: type[Step]) -> str:
-    """The version of the package, and a checksum of the code behind a step."""
+    """Return the version of the package with a checksum of the code that a step depends on."""
     digest = hashlib.sha256()
     for file in code_behind(kind):
         digest.update(file.read_bytes())
@@ -197,7 +197,7 @@ def code_version(kind: type[Step]) -> str:
 
 
 def code_behind(kind: type[Step]) -> list[Path]:
-    """Files that the result of a step may depend on: of its own class, and of all modules imported from there on."""
+    """Return the files that a step may depend on: the module of its class, and all modules imported from there."""
     own = Path(inspect.getfile(kind))
     module = ast.parse(own.read_bytes())
     module.body = [node for node in module.body if not isinstance(node, ast.ClassDef)]
@@ -209,14 +209,14 @@ def code_behind(kind: type[Step]) -> list[Path]:
         file = _file_of(name)
         if file is not None and name not in found and (name in asked or name not in _SHOWN):
             found[name] = file
-            if name == _FORMATS:  # its modules are found by their suffixes
+            if name == _FORMATS:  # these modules are found by file suffix
                 left += [f"{name}.{format_.stem}" for format_ in file.parent.glob("*.py")]
             left += [name.rpartition(".")[0], *_imported(ast.parse(file.read_bytes()))]  # its package is loaded too
     return sorted(set(found.values()))
 
 
 def _file_of(name: str) -> Path | None:
-    """File of a module of the package; None for all other names."""
+    """Return the file of a module of the package; None for any other name."""
     first, *rest = name.split(".")
     if first != _PACKAGE.name or not rest:
         return None
@@ -226,7 +226,7 @@ def _file_of(name: str) -> Path | None:
 
 
 def _imported(code: ast.AST) -> Iterator[str]:
-    """Names that code imports when it runs, anywhere in it; some are names of modules."""
+    """Yield the names that code imports at run time, anywhere in it; some are modules."""
     left: list[ast.AST] = [code]
     while left:
         node = left.pop()

@@ -1,7 +1,7 @@
-"""The steps of a pipeline behind `acquire`: ingest, fit, evaluate, report.
+"""Steps of a pipeline after `acquire`: ingest, fit, evaluate, report.
 
-The methods of a step import their tools themselves: the tools are loaded when the step runs, and a change of their code
-changes the key of this step and of no other.
+The methods of a step import their tools themselves: a tool is loaded only when the step runs, and a change of its code
+changes the key of this step only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Options that change how the work is done, not its result.
+#: Options that affect how the work is done, not its result.
 _HOW = ("memory_limit", "scheduler", "workers", "scratch")
 
 
@@ -41,7 +41,7 @@ _SET = Table(
         "index_base": Key(int, between=(0, 1)),
         "on_error": Key(str, choices=("raise", "skip")),
         # matrix
-        "labels": TEXT,  # the acquired file of the labels, as a second one of `files`
+        "labels": TEXT,  # acquired file with the labels, second in `files`
         # arrays
         "x": TEXT,
         "y": TEXT,
@@ -70,7 +70,7 @@ _SET = Table(
 
 
 class Ingest(Step):
-    """Make a store of one part of the data.
+    """Make a store from one part of the data.
 
     Parameters
     ----------
@@ -102,13 +102,13 @@ class Ingest(Step):
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> list[Step]:
-        """A step for the training set, and one for the test set where there is one."""
+        """Return a step for the training set, and one for the test set if there is one."""
         sets = pipeline.table("ingest")
         return [cls("train"), *([cls("test")] if "test" in sets or "split" in sets else [])]
 
     @classmethod
     def problem(cls, settings: Mapping[str, Any]) -> Problem | None:
-        """Sets that are missing, given twice, or without their files."""
+        """Return a problem for sets that are missing, given twice, or without files."""
         sets = settings.get("ingest", {})
         if "train" not in sets:
             return "ingest.train", "is missing: it says what to fit on"
@@ -130,7 +130,7 @@ class Ingest(Step):
 
     @staticmethod
     def _files_of(settings: Mapping[str, Any]) -> list[str]:
-        """Acquired files that a set is made of, the file of its labels last."""
+        """Return the acquired files of a set, with the file of its labels last."""
         labels = as_list(settings.get("labels", [])) if settings["reader"] == "matrix" else []
         return [*as_list(settings.get("files", [])), *labels]
 
@@ -153,7 +153,7 @@ class Ingest(Step):
         }
 
     def inputs(self, context: Context) -> dict[str, Any]:
-        """The settings, the files, and for a test set the training store."""
+        """Return the settings, the files, and for a test set the training store."""
         given = self._given(context)
         return {
             "part": self.part,
@@ -182,13 +182,13 @@ class Ingest(Step):
 
     @staticmethod
     def _check_unchanged(context: Context) -> None:
-        """Refuse a store of files that changed while they were read."""
+        """Refuse a store made from files that changed while they were read."""
         for name, file in context.files.items():
             if not file.path.exists() or content_hash(file.path, context.manifest.files) != file.sha256:
                 raise BadInput(f"acquire.{name}: {file.path} changed while it was read: run the pipeline again")
 
     def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
-        """Whether the store is the same."""
+        """Whether the store is unchanged."""
         try:
             return bool(identity(open_store(context.folder / outputs["path"])) == outputs["identity"])
         except DamagedStore:
@@ -196,14 +196,14 @@ class Ingest(Step):
 
 
 def identity(store: FeatureStore) -> str:
-    """The store's fingerprint, once its targets have been read and found whole."""
+    """Return the store's fingerprint, after verifying that its targets are intact."""
     if store.target is not None:
         _ = store.packed_targets
     return store.fingerprint
 
 
 class Fit(Step):
-    """Fit in a folder of this key, so that an interrupted fit is found again."""
+    """Fit in a folder named by the key, so that an interrupted fit is found again."""
 
     name, stage = "fit", "fit"
     _TUNED: ClassVar[dict[str, Key]] = {
@@ -238,12 +238,12 @@ class Fit(Step):
     )
 
     def inputs(self, context: Context) -> dict[str, Any]:
-        """The parameters and the training store."""
+        """Return the parameters and the training store."""
         parameters = {key: value for key, value in context.pipeline.table("fit").items() if key not in _HOW}
         return {"parameters": parameters, "train": context.of("ingest train")["identity"]}
 
     def run(self, context: Context, key: str) -> dict[str, Any]:
-        """Fit, after the search for the parameters where one is wanted."""
+        """Fit, after tuning the parameters if requested."""
         from gdm_dask.analysis.cross_validation import tune
         from gdm_dask.estimator import estimator_for
         from gdm_dask.inputs import target_of_task
@@ -267,12 +267,12 @@ class Fit(Step):
         return {"run": run, "model": model_hash(directory.path), "previous": previous}
 
     def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
-        """Whether the model is the same."""
+        """Whether the model is unchanged."""
         return bool(model_hash(context.folder / outputs["run"]) == outputs["model"])
 
 
 def model_hash(run: Path) -> str | None:
-    """Checksum of a fitted model; None where there is none."""
+    """Return the checksum of a fitted model; None if there is none."""
     try:
         return str(json.loads((run / "model.json").read_bytes())["arrays_sha256"])
     except (OSError, ValueError, KeyError):
@@ -280,7 +280,7 @@ def model_hash(run: Path) -> str | None:
 
 
 class Evaluate(Step):
-    """Measure the model on the test set, or on the training set where there is no other."""
+    """Evaluate the model on the test set, or on the training set if there is no test set."""
 
     name, stage = "evaluate", "evaluate"
     table = Table(
@@ -288,7 +288,7 @@ class Evaluate(Step):
     )
 
     def inputs(self, context: Context) -> dict[str, Any]:
-        """The model and the data."""
+        """Return the model and the data."""
         settings = {key: value for key, value in context.pipeline.table("evaluate").items() if key[:4] != "min_"}
         data = context.of(f"ingest {context.test_part}")["identity"]
         return {"model": context.of("fit")["model"], "data": data, "settings": settings}
@@ -307,11 +307,11 @@ class Evaluate(Step):
         return {"facts": facts}
 
     def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return (context.run() / "evaluation.json").exists()
 
     def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
-        """Refuse a model that is worse than the pipeline allows; it is kept, but it is not the latest one."""
+        """Refuse a model that is worse than the pipeline allows; it is kept but does not become the latest."""
         record.run, record.facts = context.of("fit")["run"], outputs["facts"]
         for name in ("accuracy", "r2"):
             wanted, found = context.pipeline.table("evaluate").get(f"min_{name}"), outputs["facts"].get(name)
@@ -324,13 +324,13 @@ class Evaluate(Step):
 
 
 class Report(Step):
-    """Write the page about the model."""
+    """Write the report on the model."""
 
     name, stage = "report", "report"
     table = Table({"form": Key(str, choices=("html", "md", "json")), "image": Key(int, pair=True, between=FROM_ONE)})
 
     def inputs(self, context: Context) -> dict[str, Any]:
-        """The model, the previous model, and the data."""
+        """Return the model, the previous model, and the data."""
         return {
             "name": [context.pipeline.name, context.pipeline.settings.get("description")],
             "settings": context.pipeline.table("report"),
@@ -362,7 +362,7 @@ class Report(Step):
 
     @staticmethod
     def _comparison(context: Context, model: FittedModel) -> dict[str, Any]:
-        """The previous run, where it is still there and has the same features."""
+        """Return the previous run, if it still exists and has the same features."""
         from gdm_dask.estimator import load_model
 
         previous = context.of("fit")["previous"]
@@ -372,14 +372,14 @@ class Report(Step):
         return {"compare": other, "compare_name": previous} if other.n_features_in_ == model.n_features_in_ else {}
 
     def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return (context.folder / str(outputs["file"])).exists()
 
 
-#: The kinds of steps, in the order of their work.
+#: Kinds of steps, in the order in which they run.
 STEPS: tuple[type[Step], ...] = (Acquire, Ingest, Fit, Evaluate, Report)
 
 
 def steps_of(pipeline: Pipeline) -> list[Step]:
-    """The steps of a pipeline, in order."""
+    """Return the steps of a pipeline, in order."""
     return [step for kind in STEPS for step in kind.of(pipeline)]
