@@ -1,11 +1,11 @@
-# make demo and make test each do all set-up by themselves.
+# make demo and make test set up everything they need.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .PHONY: demo test coverage lint bench chaos gallery soak paper paper-quick clean
 
-# What a user needs, and no more; Python compiles the modules that are imported, which are a fraction of all.
+# Installs only the packages a user needs, uncompiled: Python compiles modules on import, and most are never imported.
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .
@@ -27,12 +27,12 @@ lint: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-# What is left out runs in processes that are not watched.
+# The excluded tests run in processes whose coverage is not measured.
 coverage: $(VENV)/.installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not cluster and not browser" --cov
 
-# Each benchmark prints its figures; they mean something on a quiet machine only. Those of speed take data sets and
-# results to runs/bench and go on where they stopped: pipelines/bench/frame.py has the options, for BENCH="--again ...".
+# Each benchmark prints its figures, which are meaningful only on a quiet machine. Speed benchmarks keep data sets and
+# results in runs/bench and resume where they stopped. BENCH="--again ..." passes options: see pipelines/bench/frame.py.
 BENCHMARKS := ingest codecs engine passes fits growth plan first_use
 
 bench: $(addprefix bench-,$(BENCHMARKS))
@@ -44,21 +44,21 @@ $(VENV)/.bench: $(VENV)/.installed
 bench-%: $(VENV)/.bench
 	$(BIN)/python pipelines/bench/$*.py $(BENCH)
 
-# Faults drawn by a seed strike fits on real Dask processes, kills and signals meet commands: minutes.
-# GDM_CHAOS_SEED=... for other faults.
+# Injects random faults into fits on real Dask processes, and kills and signals into commands; takes minutes.
+# Set GDM_CHAOS_SEED=... for other faults.
 chaos: $(VENV)/.installed
 	GDM_CHAOS_FITS=20 GDM_CHAOS_KILLS=20 GDM_CHAOS_SIGNALS=4 $(BIN)/python -m pytest -s tests/engine/test_chaos.py \
 		tests/ingestion/test_interrupted.py::test_killed_at_random_moments tests/cli/test_signals.py
 
-# The pictures of the README; needs Chromium.
+# Renders the pictures of the README; needs Chromium.
 gallery: $(VENV)/.installed
 	PYTHONPATH=tests $(BIN)/python -m helpers.gallery
 
-# 50 scheduled runs over a changing source, some killed, some overlapping: minutes.
+# Makes 50 scheduled runs over a changing source, some killed, some overlapping; takes minutes.
 soak: $(VENV)/.installed
 	PYTHONPATH=tests $(BIN)/python -m helpers.soak --runs 50
 
-# The paper's comparison on a small set (a minute), and whole (hours; goes on where it stopped; data below GDM_DATA).
+# The paper's comparison on a small set (a minute), and in full (hours; resumes where it stopped; data in GDM_DATA).
 paper-quick: $(VENV)/.installed
 	$(BIN)/python -m pipelines.paper quick
 
