@@ -81,7 +81,7 @@ class RunDirectory:
         wait : float
             Seconds to wait for another process that works in the folder.
         y : ndarray, optional
-            Targets that replace those of the store.
+            Targets that replace the targets of the store.
         """
         with self._opened(wait):
             if self._job is not None and self._read_description().get("job") == self._job:
