@@ -133,7 +133,7 @@ def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> 
     k : int
         Number of supports that it chooses.
     n_samples : int
-        Number of its samples, which may exceed those of the store.
+        Number of its samples, possibly more than the store has.
     """
     targets = store.outputs()
     n_timed = TIMED_BYTES // (1 + settings.n_folds)  # each fold processes every block

@@ -201,7 +201,7 @@ def minimise_on_simplex(hessian: np.ndarray, linear: np.ndarray, start: np.ndarr
 
 
 def _sum(values: np.ndarray) -> float:
-    """Sum the values one by one: the bits do not depend on the processor, as those of numpy's sum may."""
+    """Sum the values one by one: numpy's own sum gives different bits on different processors."""
     return float(np.add.accumulate(values)[-1])
 
 
