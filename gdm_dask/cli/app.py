@@ -36,13 +36,11 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def main(
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for debugging.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")] = False,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="text, or json: one object a line, for programs.")
-    ] = LogFormat.text,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Print more; twice for debugging.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="text, or json for one object per line.")] = LogFormat.text,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options that stand before the command."""

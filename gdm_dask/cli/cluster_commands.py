@@ -14,7 +14,7 @@ from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
 from gdm_dask.cli.console import escape, out, plain
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Id that gdm submit printed.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Job id, as printed by gdm submit.")]
 
 
 @app.command()
@@ -23,16 +23,16 @@ def submit(
     store: opt.Store,
     scheduler: opt.Cluster,
     run: Annotated[
-        str | None, typer.Option(help="Run directory as the workers see it, best on storage that they share.")
+        str | None, typer.Option(help="Run directory as seen by the workers, preferably on shared storage.")
     ] = None,
     parameters: Any = None,
     resume: opt.Resume = False,
     overwrite: opt.Overwrite = False,
-    priority: Annotated[int, typer.Option(help="Of the jobs that wait, those with the highest begin first.")] = 0,
+    priority: Annotated[int, typer.Option(help="Waiting jobs with the highest priority start first.")] = 0,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends.")] = False,
     security: Any = None,
 ) -> None:
-    """Hand a fit to a cluster and print its id; it goes on when this computer leaves.
+    """Submit a fit to a cluster and print its job id. The fit continues after this computer disconnects.
 
     gdm submit /shared/train.zarr --scheduler tcp://head:8786 --run /shared/runs/first -k 100
     """
@@ -50,12 +50,12 @@ def submit(
 @opt.takes(security=opt.security)
 def status(
     scheduler: opt.Cluster,
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="A job; all of them without it.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Job id; all jobs by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    purge: Annotated[bool, typer.Option("--purge", help="Forget jobs that have ended, and their results.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Forget ended jobs and their results.")] = False,
     security: Any = None,
 ) -> None:
-    """Print state and progress of a job, or of all jobs that the cluster knows."""
+    """Print the state and progress of one job, or of all jobs of the cluster."""
     from gdm_dask.pipeline.jobs import job_status, list_jobs, purge_jobs
 
     with opt.connected(scheduler, security) as client:
@@ -106,7 +106,7 @@ def cancel(
     job: Job,
     security: Any = None,
 ) -> None:
-    """Remove a job that waits, or stop one that runs; its state after the last cut stays in its run directory."""
+    """Remove a waiting job or stop a running one. The checkpoint stays in the run directory."""
     from gdm_dask.pipeline.jobs import cancel_job
 
     with opt.connected(scheduler, security) as client:
@@ -119,7 +119,7 @@ def cancel(
 def fetch(
     scheduler: opt.Cluster,
     job: Job,
-    to: Annotated[Path, typer.Option(help="Folder for the result.")],
+    to: Annotated[Path, typer.Option(help="Folder to write the result to.")],
     overwrite: opt.Overwrite = False,
     security: Any = None,
 ) -> None:

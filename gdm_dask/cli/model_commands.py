@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RUN = typer.Argument(metavar="RUN", help="Folder of a finished fit.")
-Test = Annotated[str | None, typer.Option(help="A store to measure accuracy and importance on.")]
-Train = Annotated[str | None, typer.Option(help="The training store: mean images, and a model on all members.")]
-ImageShape = Annotated[str | None, typer.Option(help="Rows x columns where features are pixels, such as 28x28.")]
-Other = Annotated[Path | None, typer.Option(help="Another run on the same features, to compare with.")]
+RUN = typer.Argument(metavar="RUN", help="Run directory of a finished fit.")
+Test = Annotated[str | None, typer.Option(help="Test store, to measure accuracy and importance.")]
+Train = Annotated[str | None, typer.Option(help="Training store, for mean images and a model on all group members.")]
+ImageShape = Annotated[
+    str | None, typer.Option(help="Rows x columns of an image if features are pixels, such as 28x28.")
+]
+Other = Annotated[Path | None, typer.Option(help="Run directory of another fit on the same features, to compare with.")]
 
 #: File in the run directory with the result of `gdm stability`.
 STABILITY_FILE = "stability.json"
@@ -48,15 +50,18 @@ class TableFormat(StrEnum):
 @opt.takes(parameters=opt.fit_parameters, security=opt.security)
 def fit(
     store: opt.Store,
-    run: Annotated[Path, typer.Option(help="Folder for the result.")],
+    run: Annotated[Path, typer.Option(help="Run directory: the folder for the result.")],
     target: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Labels to fit, instead of the store's: .npy, .csv or text.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Labels or numbers to fit instead of the store's target: .npy, .csv or text."
+        ),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="classification or regression; by default what the labels or numbers are for.")
+        str | None, typer.Option(help="classification or regression; by default inferred from the target.")
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Regression: errors up to so many standard deviations cost nothing.")
+        float | None, typer.Option(help="Regression: ignore errors up to this many standard deviations.")
     ] = None,
     parameters: Any = None,
     scheduler: opt.Scheduler = None,
@@ -123,9 +128,9 @@ def predict(
     run: Annotated[Path, RUN],
     store: opt.Store,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; standard output otherwise.")
+        Path | None, typer.Option("--output", "-o", help="File to write; standard output by default.")
     ] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Print decision values, too.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Print decision values as well.")] = False,
 ) -> None:
     """Print the predicted label or numbers of every sample of a store, one sample per line."""
     model = gdm_dask.load_model(run)
@@ -166,8 +171,8 @@ def _plain(value: Any) -> str:
 @app.command()
 def groups(
     run: Annotated[Path, RUN],
-    form: Annotated[TableFormat, typer.Option("--format", "-f", help="How to print.")] = TableFormat.table,
-    members: Annotated[int, typer.Option(min=0, help="Members shown for each support in the table; 0 for all.")] = 8,
+    form: Annotated[TableFormat, typer.Option("--format", "-f", help="Output format.")] = TableFormat.table,
+    members: Annotated[int, typer.Option(min=0, help="Members to show per support in the table; 0 shows all.")] = 8,
 ) -> None:
     """Print the supports, strongest first, with their groups.
 
@@ -226,9 +231,9 @@ def report(
     image_shape: ImageShape = None,
     compare: Other = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Permutations for the importance of groups.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Permutations per group, for its importance.")] = 5,
 ) -> None:
-    """Write a page about a fitted model: one file that opens from disk and fetches nothing.
+    """Write a report on a fitted model: one self-contained page that needs no network.
 
     gdm report runs/first -o report.html
 
@@ -281,21 +286,23 @@ def _saved_stability(run: Path, model: FittedModel) -> Stability | None:
 def stability(
     run: Annotated[Path, RUN],
     store: opt.Store,
-    repeats: Annotated[int, typer.Option(min=2, help="Fits on subsamples.")] = 20,
-    fraction: Annotated[float, typer.Option(help="Part of the samples of each class in a subsample.")] = 0.5,
-    overlap: Annotated[float, typer.Option(help="Part of the smaller group that two equal groups share.")] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="Of the subsamples.")] = 0,
+    repeats: Annotated[int, typer.Option(min=2, help="Number of subsamples.")] = 20,
+    fraction: Annotated[float, typer.Option(help="Fraction of the samples of each class in a subsample.")] = 0.5,
+    overlap: Annotated[
+        float, typer.Option(help="Fraction of the smaller group that two groups must share to count as the same.")
+    ] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the subsamples.")] = 0,
     scheduler: opt.Scheduler = None,
     workers: opt.Workers = None,
     memory_limit: Annotated[
-        str | None, typer.Option(help="Memory of all processes; by default the limit of the fit.")
+        str | None, typer.Option(help="Memory limit of all processes; by default the limit of the fit.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     security: Any = None,
 ) -> None:
-    """Fit again on subsamples of the training store and tell how often each group is found.
+    """Fit on subsamples of the training store and count how often each group is found.
 
-    The result is kept in the run directory, and gdm report shows it.
+    The result is saved in the run directory; gdm report shows it.
     """
     from gdm_dask.analysis.stability import stability_selection
 

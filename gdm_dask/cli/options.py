@@ -17,25 +17,34 @@ Store = Annotated[str, typer.Argument(metavar="STORE", help="A feature store: fo
 
 Supports = Annotated[
     int | None,
-    typer.Option("--n-features-to-select", "-k", help="Supports to select; without it all that get a weight."),
+    typer.Option(
+        "--n-features-to-select", "-k", help="Number of supports to select; by default all features with a weight."
+    ),
 ]
-Tau = Annotated[float, typer.Option(help="Features correlate from |rho| >= 1 - tau on; 0: no constraint (FGM).")]
+Tau = Annotated[
+    float, typer.Option(help="Two features correlate if |rho| >= 1 - tau; 0 disables the constraint (FGM).")
+]
 TradeOff = Annotated[
-    str, typer.Option("--C", help="Trade-off between margin and errors, for unit-norm features; auto: by the data.")
+    str,
+    typer.Option(
+        "--C", help="Trade-off between margin and errors, for unit-norm features; auto chooses it from the data."
+    ),
 ]
-Master = Annotated[str | None, typer.Option(help="merged or cuts: where residuals come from; merged with -k.")]
-CutSize = Annotated[str, typer.Option(help="Most features of a cut, or auto.")]
-MaxCuts = Annotated[int | None, typer.Option(help="Most cuts; 100, or no limit with -k.")]
-Tolerance = Annotated[float, typer.Option(help="Relative gap between the bounds at which to stop.")]
-Matching = Annotated[str, typer.Option(help="greedy or exact.")]
-Intercept = Annotated[bool, typer.Option(help="Fit an intercept; without it the paper's problem (3).")]
+Master = Annotated[str | None, typer.Option(help="Master problem: merged (default with -k) or cuts.")]
+CutSize = Annotated[str, typer.Option(help="Maximum number of features per cut, or auto.")]
+MaxCuts = Annotated[int | None, typer.Option(help="Maximum number of cuts; by default 100, or no limit with -k.")]
+Tolerance = Annotated[float, typer.Option(help="Stop when the relative gap between the bounds is this small.")]
+Matching = Annotated[str, typer.Option(help="How to search for a cut: greedy or exact.")]
+Intercept = Annotated[bool, typer.Option(help="Fit an intercept; the paper's problem (3) has none.")]
 Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
-Certify = Annotated[bool, typer.Option("--certify", help="Prove how good the choice of N supports is: further reads.")]
-ClassWeight = Annotated[str | None, typer.Option(help="balanced: both classes have the same weight in all.")]
-MemoryLimit = Annotated[
-    str | None, typer.Option(help="Memory of all processes; a quarter of this computer's by default.")
+Certify = Annotated[
+    bool, typer.Option("--certify", help="Prove how good the selected supports are; takes further reads of the data.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an unfinished fit in the folder.")]
+ClassWeight = Annotated[str | None, typer.Option(help="balanced: give all classes the same total weight.")]
+MemoryLimit = Annotated[
+    str | None, typer.Option(help="Memory limit of all processes; by default a quarter of this computer's memory.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an unfinished fit in the folder.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the contents of the folder.")]
 
 Scheduler = Annotated[
@@ -50,10 +59,12 @@ Cluster = Annotated[
     str,
     typer.Option("--scheduler", help="Address of the Dask scheduler, or its scheduler file.", envvar="GDM_SCHEDULER"),
 ]
-TlsCa = Annotated[str | None, typer.Option(help="Certificate of the authority that signed the cluster's.")]
-TlsCert = Annotated[str | None, typer.Option(help="Our certificate for tls://.")]
-TlsKey = Annotated[str | None, typer.Option(help="Our private key for tls://.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Workers of a local scheduler; one per core.")]
+TlsCa = Annotated[str | None, typer.Option(help="Certificate of the authority that signed the cluster's certificate.")]
+TlsCert = Annotated[str | None, typer.Option(help="Client certificate for tls://.")]
+TlsKey = Annotated[str | None, typer.Option(help="Private key of the client certificate.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Number of workers of a local scheduler; by default one per core.")
+]
 
 
 def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -25,9 +25,9 @@ COLUMNS = (
     "started", "seconds", "status", "exit", "accuracy", "redundancy", "supports", "gained", "lost", "drift", "ran",
 )  # fmt: skip
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline: a TOML file.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Pipeline: a TOML file.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Take this value, such as fit.tau=0.5.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value, such as fit.tau=0.5.")
 ]
 
 
@@ -37,14 +37,14 @@ def run(
     overrides: Overrides = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="STAGE", help="Run this stage and all later ones, up to date or not."),
+        typer.Option("--from", metavar="STAGE", help="Run this stage and all later ones even if they are up to date."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without running it.")] = False,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for another run of this pipeline.")] = 0.0,
 ) -> None:
     """Run a pipeline: acquire, ingest, fit, evaluate, report; steps that are up to date are skipped.
 
-    Ends with 0 (done), 2 (bad input), 3 (engine), 4 (another run holds the lock), 130 or 143 (interrupted).
+    Exit codes: 0 (done), 2 (bad input), 3 (engine), 4 (another run holds the lock), 130 or 143 (interrupted).
 
       gdm run pipelines/synthetic.toml
 
@@ -93,10 +93,10 @@ def _summarise(record: Record, folder: Path) -> None:
 def history(
     file: File,
     overrides: Overrides = None,
-    last: Annotated[int, typer.Option(min=0, help="How many runs; 0 for all.")] = 20,
+    last: Annotated[int, typer.Option(min=0, help="Number of runs to print; 0 prints all.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Print the runs of a pipeline: when, how long, how it ended, and the changes since the run before."""
+    """Print the runs of a pipeline: start, duration, outcome, and changes since the previous run."""
     from gdm_dask.pipeline import load_pipeline
     from gdm_dask.pipeline.history import History
 
@@ -132,15 +132,15 @@ def _cell(value: Any) -> str:
 def tune(
     store: opt.Store,
     n_features_to_select: opt.Supports = None,
-    tau: Annotated[list[float] | None, typer.Option(help="A value to try; give it several times.")] = None,
-    C: Annotated[list[float] | None, typer.Option("--C", help="A value to try; give it several times.")] = None,
-    cut_size: Annotated[list[int] | None, typer.Option(help="A value to try; give it several times.")] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Parts of the cross-validation.")] = 3,
-    samples: Annotated[int | None, typer.Option(min=20, help="Use so many samples at most.")] = None,
+    tau: Annotated[list[float] | None, typer.Option(help="Value to try; may be repeated.")] = None,
+    C: Annotated[list[float] | None, typer.Option("--C", help="Value to try; may be repeated.")] = None,
+    cut_size: Annotated[list[int] | None, typer.Option(help="Value to try; may be repeated.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 3,
+    samples: Annotated[int | None, typer.Option(min=20, help="Maximum number of samples to use.")] = None,
     scheduler: opt.Scheduler = None,
     workers: opt.Workers = None,
     memory_limit: opt.MemoryLimit = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the table here, as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the table, as JSON.")] = None,
     security: Any = None,
 ) -> None:
     """Search for tau, C and cut_size by cross-validation on one store, and print the best values.

@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 Store = Annotated[str | None, typer.Argument(metavar="[STORE]", help="A feature store: folder or URL.")]
 Supports = Annotated[int, typer.Option("--n-features-to-select", "-k", min=1, help="Supports to select.")]
-Like = Annotated[str | None, typer.Option(help="Without a store: a lookalike (webspam, kdd2010, url, news20).")]
-Scale = Annotated[float, typer.Option(help="Of the lookalike's numbers of samples and features.")]
+Like = Annotated[str | None, typer.Option(help="Instead of a store: a lookalike (webspam, kdd2010, url, news20).")]
+Scale = Annotated[float, typer.Option(help="Factor for the lookalike's number of samples and features.")]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Workers of a cluster; without it the threads of this computer.")
+    int | None, typer.Option(min=1, help="Number of workers of a cluster; by default the threads of this computer.")
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of each worker; 1, or the cores of this computer.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads per worker; by default 1, or the cores of this computer without a cluster."),
+]
 Memory = Annotated[
-    str | None, typer.Option(help="Of each worker and the driver; a quarter of this computer's by default.")
+    str | None,
+    typer.Option(help="Memory of each worker and of the driver; by default a quarter of this computer's memory."),
 ]
 Bandwidth = Annotated[
-    str | None, typer.Option(help="Of the network at each worker, such as 1GB/s; no limit by default.")
+    str | None, typer.Option(help="Network bandwidth of each worker, such as 1GB/s; unlimited by default.")
 ]
 
 
@@ -46,9 +50,9 @@ def plan(
     groups: opt.Groups = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Print what a fit will take: reads, memory, traffic, seconds, and the bottleneck.
+    """Forecast the reads, memory, traffic, seconds and bottleneck of a fit.
 
-    A few seconds of work on the store, or on a small lookalike, measure how fast this computer is.
+    Measures the speed of this computer for a few seconds, on the store or on a small lookalike.
 
       gdm plan train.zarr -k 100
 

@@ -26,31 +26,31 @@ Paths = Annotated[
     typer.Argument(
         metavar="SOURCE... STORE",
         help="svmlight text (also .gz .bz2 .xz; several files are one set), scipy .npz, Matrix Market .mtx, "
-        "dense .npy or .zarr; last the store to make.",
+        "dense .npy or .zarr. The last argument is the new store.",
     ),
 ]
 Targets = Annotated[
     str | None,
     typer.Option(
-        "--target", "--labels", metavar="FILE", help="Labels or numbers of a matrix file: .npy, .csv or text."
+        "--target", "--labels", metavar="FILE", help="Labels or numbers for a matrix file: .npy, .csv or text."
     ),
 ]
-Task = Annotated[
-    str | None, typer.Option(help="classification or regression; inferred from the labels or numbers by default.")
-]
-NFeatures = Annotated[int | None, typer.Option(help="Size of the feature space; features beyond are left out.")]
-Like = Annotated[str | None, typer.Option(help="A store whose features and target this set shares (test sets).")]
-IndexBase = Annotated[int, typer.Option(help="1 if the text counts features from 1, 0 if from 0.")]
-OnError = Annotated[str, typer.Option(help="raise: end at a malformed line; skip: leave such lines out, count them.")]
+Task = Annotated[str | None, typer.Option(help="classification or regression; by default inferred from the target.")]
+NFeatures = Annotated[int | None, typer.Option(help="Number of features; features beyond it are dropped.")]
+Like = Annotated[str | None, typer.Option(help="Store whose features and target to use, for test sets.")]
+IndexBase = Annotated[int, typer.Option(help="Number of the first feature in the text: 1 or 0.")]
+OnError = Annotated[str, typer.Option(help="On a malformed line: raise an error, or skip the line and count it.")]
 DType = Annotated[str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")]
 Codec = Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) or none.")]
 BlockSize = Annotated[str, typer.Option(help="Decoded size of a block, the unit of parallel work.")]
 MemoryLimit = Annotated[
-    str | None, typer.Option(help="Peak memory of all processes; a quarter of this computer's by default.")
+    str | None, typer.Option(help="Memory limit of all processes; by default a quarter of this computer's memory.")
 ]
 Scheduler = Annotated[str, typer.Option(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core, threads two more.")]
-Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; beside the store.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Number of parallel tasks; by default one per core, and two more for threads.")
+]
+Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; by default beside the store.")]
 RunSize = Annotated[str | None, typer.Option(help="Bytes of source sorted at a time.", hidden=True)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")]
 
@@ -63,25 +63,34 @@ Text = Annotated[
         rich_help_panel=_DOCUMENTS,
     ),
 ]
-Analyzer = Annotated[str, typer.Option(help="N-grams of: byte, char or word.", rich_help_panel=_DOCUMENTS)]
-NGrams = Annotated[str, typer.Option(help="Their length, or shortest-longest.", rich_help_panel=_DOCUMENTS)]
-MinDf = Annotated[int, typer.Option(help="Documents an n-gram must occur in.", rich_help_panel=_DOCUMENTS)]
+Analyzer = Annotated[str, typer.Option(help="Unit of the n-grams: byte, char or word.", rich_help_panel=_DOCUMENTS)]
+NGrams = Annotated[str, typer.Option(help="Length of the n-grams, or shortest-longest.", rich_help_panel=_DOCUMENTS)]
+MinDf = Annotated[
+    int, typer.Option(help="Minimum number of documents that an n-gram must occur in.", rich_help_panel=_DOCUMENTS)
+]
 Counts = Annotated[
-    bool, typer.Option("--counts", help="Keep counts; rows of unit length otherwise.", rich_help_panel=_DOCUMENTS)
+    bool,
+    typer.Option(
+        "--counts", help="Keep counts instead of scaling each document to unit length.", rich_help_panel=_DOCUMENTS
+    ),
 ]
 Hashed = Annotated[
-    int | None, typer.Option(help="Hash into so many features, without a vocabulary.", rich_help_panel=_DOCUMENTS)
+    int | None,
+    typer.Option(
+        help="Hash n-grams into this many features instead of counting a vocabulary.", rich_help_panel=_DOCUMENTS
+    ),
 ]
 HashedNames = Annotated[
-    bool, typer.Option("--hashed-names", help="Name hashed features (one more pass).", rich_help_panel=_DOCUMENTS)
+    bool,
+    typer.Option("--hashed-names", help="Name the hashed features; takes one more pass.", rich_help_panel=_DOCUMENTS),
 ]
 StripHeaders = Annotated[
     bool,
-    typer.Option("--strip-headers", help="Of mails, all but the subject: they tell the class.",
+    typer.Option("--strip-headers", help="Remove mail headers except the subject: they reveal the class.",
                  rich_help_panel=_DOCUMENTS),
 ]  # fmt: skip
-TextColumn = Annotated[str, typer.Option(help="Column or key of the text.", rich_help_panel=_DOCUMENTS)]
-LabelColumn = Annotated[str, typer.Option(help="Column or key of the class.", rich_help_panel=_DOCUMENTS)]
+TextColumn = Annotated[str, typer.Option(help="Column or key that holds the text.", rich_help_panel=_DOCUMENTS)]
+LabelColumn = Annotated[str, typer.Option(help="Column or key that holds the class.", rich_help_panel=_DOCUMENTS)]
 STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 
 
@@ -116,9 +125,9 @@ def ingest(
     label_column: LabelColumn = "label",
     security: Any = None,
 ) -> None:
-    """Turn a data set into a feature store, whatever its size.
+    """Turn a data set of any size into a feature store.
 
-    A killed ingest goes on where it stopped when the same command is given again.
+    Repeat the command to resume an interrupted ingest.
 
       gdm ingest train.svm.bz2 train.zarr
 
@@ -279,7 +288,7 @@ def info(
 
 @app.command()
 def verify(store: Annotated[str, STORE]) -> None:
-    """Read all of a store and check it against the checksums that were written with it."""
+    """Read a whole store and compare it with its checksums."""
     from gdm_dask.store import open_store
     from gdm_dask.system.progress import report
 

@@ -16,15 +16,19 @@ from gdm_dask.cli.model_commands import summarise
 
 @app.command()
 def synth(
-    path: Annotated[Path, typer.Argument(metavar="OUT", help="File.svm for svmlight text, or store.zarr.")],
-    like: Annotated[str, typer.Option(help="webspam, kdd2010, url, news20, or paper.")],
-    scale: Annotated[float, typer.Option(help="Of the numbers of samples and features.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another set.")] = 0,
-    test: Annotated[Path | None, typer.Option(help="Make a test set too, here.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Parallel tasks; one per core.")] = None,
+    path: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Output: name.svm for svmlight text, or name.zarr for a store.")
+    ],
+    like: Annotated[str, typer.Option(help="Set to resemble: webspam, kdd2010, url, news20 or paper.")],
+    scale: Annotated[float, typer.Option(help="Factor for the number of samples and features.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    test: Annotated[Path | None, typer.Option(help="Where to write a test set.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of parallel tasks; by default one per core.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Make a set with the size and statistics of a public one, with planted groups.
+    """Generate data with the size and statistics of a public set, with planted groups.
 
     The planted groups are written beside it (OUT.truth.json, OUT.truth.npz). The result is the same for any number of
     workers.
@@ -44,11 +48,11 @@ def synth(
 
 @app.command()
 def demo(
-    folder: Annotated[Path | None, typer.Option(help="Keep the stores and the result here.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder to keep the stores and the result in.")] = None,
     n_features_to_select: Annotated[
-        int, typer.Option("--n-features-to-select", "-k", help="Supports to select.")
+        int, typer.Option("--n-features-to-select", "-k", help="Number of supports to select.")
     ] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of the generated data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the generated data.")] = 0,
     overwrite: opt.Overwrite = False,
 ) -> None:
     """Generate the paper's synthetic data, ingest it, fit, evaluate, and compare the groups with the planted ones."""

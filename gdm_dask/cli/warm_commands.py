@@ -43,11 +43,11 @@ ALWAYS = 99  #: A feature that every sample has.
 
 @app.command()
 def warm(
-    kinds: Annotated[list[Kind] | None, typer.Argument(help="Kinds of data; all of them by default.")] = None,
+    kinds: Annotated[list[Kind] | None, typer.Argument(help="Kinds of data; all by default.")] = None,
 ) -> None:
-    """Compile the kernels that ingests and fits need, as when an image is built: then no first job waits for them.
+    """Compile the kernels ahead of time, for example when an image is built, so that no first job waits for them.
 
-    They are kept where numba keeps them: NUMBA_CACHE_DIR, beside the package, or the user's cache folder.
+    The compiled kernels are saved in numba's cache: NUMBA_CACHE_DIR, beside the package, or the user's cache folder.
     """
     from gdm_dask import ingest
     from gdm_dask.system.progress import compile_seconds
