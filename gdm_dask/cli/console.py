@@ -84,13 +84,13 @@ class CutView:
         self._began = clock()
         self._cuts: deque[Iteration] = deque(maxlen=SHOWN)
         self._gaps: deque[float] = deque(maxlen=40)
-        self._bytes = 0
+        self._scoring = 0.0  # seconds of the last read
 
     def add(self, iteration: Iteration) -> None:
         """Add a finished cut."""
         self._cuts.append(iteration)
         self._gaps.append(iteration.gap)
-        self._bytes += iteration.bytes_read
+        self._scoring = iteration.seconds.get("scores") or self._scoring
 
     def done(self) -> float:
         """Progress from 0 to 1: by supports, or by the gap on a logarithmic scale."""
@@ -113,12 +113,14 @@ class CutView:
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("cut", "supports", "new", "best score", "lower", "upper", "gap", "read", "seconds"):
+        bounds = () if self.n_supports is not None else ("lower", "upper", "gap")
+        for name in ("cut", "supports", "new", "best score", *bounds, "read", "seconds"):
             table.add_column(name, justify="right")
         for cut in self._cuts:
+            values = (f"{cut.lower:.5g}", f"{cut.upper:.5g}", f"{cut.gap:.2%}")[: len(bounds)]
             table.add_row(
-                str(cut.number), f"{cut.n_supports:,}", f"+{cut.n_new}", f"{cut.best_score:.4g}", f"{cut.lower:.5g}",
-                f"{cut.upper:.5g}", f"{cut.gap:.2%}", format_bytes(cut.bytes_read), f"{sum(cut.seconds.values()):.2f}",
+                str(cut.number), f"{cut.n_supports:,}", f"+{cut.n_new}", f"{cut.best_score:.4g}", *values,
+                format_bytes(cut.bytes_read), f"{sum(cut.seconds.values()):.2f}",
             )  # fmt: skip
         return table
 
@@ -129,9 +131,9 @@ class CutView:
         parts: list[Any] = [ProgressBar(total=1.0, completed=self.done(), width=24), Text(f"{elapsed:.0f} s")]
         parts.append(Text("finding the first cut" if left is None else f"about {left:.0f} s left"))
         if self._cuts:
-            scoring = self._cuts[-1].seconds.get("scores", 0.0)
-            parts.append(Text(f"{self.n_features / max(scoring, 1e-9):,.0f} features/s"))
-            parts.append(Text(f"gap {sparkline(list(self._gaps))}"))
+            parts.append(Text(f"{self.n_features / max(self._scoring, 1e-9):,.0f} features/s"))
+            if self.n_supports is None:
+                parts.append(Text(f"gap {sparkline(list(self._gaps))}"))
         line.add_row(*parts)
         return line
 

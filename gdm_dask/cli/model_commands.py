@@ -108,14 +108,15 @@ def summarise(model: FittedModel, run: Path) -> None:
         sizes = [len(members) for members in model.groups_.values()]
         groups = f"{sum(size > 1 for size in sizes):,} with affiliated features, {sum(sizes):,} members in all"
     parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in model.timings_.items() if name != "total")
-    entered, state, proved = model.history_[-1].n_supports, outcome(model), certificate(model)
+    entered, proved = model.history_[-1].n_supports, certificate(model)
+    gap = f"gap {model.gap_:.3g}, " if model.get_params()["n_features_to_select"] is None else ""
     show(
         [
             ("run", str(run)),
             ("supports", f"{len(model.support_features_):,} of {model.n_features_in_:,} features"),
             ("groups", groups),
             ("redundancy", f"{model.redundancy_rate_:.4f}"),
-            ("cuts", f"{model.n_cuts_}, gap {model.gap_:.3g} over the {entered:,} supports that entered ({state})"),
+            ("cuts", f"{model.n_cuts_}, {entered:,} supports entered, {gap}{outcome(model)}"),
             ("C", f"{model.C_:.3g}, {trade_off(model)}"),
             *([] if proved is None else [("certificate", proved)]),
             ("seconds", f"{model.timings_['total']:.2f} ({parts})"),
@@ -285,7 +286,9 @@ def _saved_stability(run: Path, model: FittedModel) -> Stability | None:
 @opt.takes(security=opt.security)
 def stability(
     run: Annotated[Path, RUN],
-    store: opt.Store,
+    store: Annotated[
+        str | None, typer.Argument(metavar="[STORE]", help="The training store; by default where the run found it.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=2, help="Number of subsamples.")] = 20,
     fraction: Annotated[float, typer.Option(help="Fraction of the samples of each class in a subsample.")] = 0.5,
     overlap: Annotated[
@@ -307,10 +310,13 @@ def stability(
     from gdm_dask.analysis.stability import stability_selection
 
     model = gdm_dask.load_model(run)
-    opened = gdm_dask.open_store(store)
-    fitted_on = run_facts(run).get("fingerprint")
-    if fitted_on not in (None, opened.fingerprint):
-        raise BadInput(f"{store}: the run was fitted on another store. Pass the training store.")
+    fitted_on = run_facts(run)
+    place = store or fitted_on.get("store")
+    if place is None:
+        raise BadInput(f"{run}: the run does not say where its training store is. Pass the training store.")
+    opened = gdm_dask.open_store(place)
+    if fitted_on.get("fingerprint", opened.fingerprint) != opened.fingerprint:
+        raise BadInput(f"{place}: the run was fitted on another store. Pass the training store.")
     with opt.chosen_scheduler(scheduler, security) as chosen:
         given = {"n_workers": workers, "memory_limit": memory_limit}
         model.set_params(scheduler=chosen, **{name: value for name, value in given.items() if value is not None})

@@ -25,6 +25,9 @@ COLUMNS = (
     "started", "seconds", "status", "exit", "accuracy", "redundancy", "supports", "gained", "lost", "drift", "ran",
 )  # fmt: skip
 
+#: Values that `gdm tune` tries if none are given: C adapts itself to the data, so tau is left.
+DEFAULT_TAUS = (0.1, 0.25, 0.5)
+
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Pipeline: a TOML file.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value, such as fit.tau=0.5.")
@@ -146,12 +149,14 @@ def tune(
     """Search for tau, C and cut_size by cross-validation on one store, and print the best values.
 
     gdm tune train.zarr -k 50 --tau 0.25 --tau 0.5 --C 10 --C 50 -o tuning.json
+
+    Without values to try, tau is 0.1, 0.25 and 0.5.
     """
     from gdm_dask.analysis.cross_validation import tune as tune_store
     from gdm_dask.estimator import estimator_for
 
     given = {"tau": tau, "C": C, "cut_size": cut_size}
-    grid: dict[str, Any] = {name: values for name, values in given.items() if values}
+    grid: dict[str, Any] = {name: values for name, values in given.items() if values} or {"tau": list(DEFAULT_TAUS)}
     grid |= {"folds": folds} | ({} if samples is None else {"samples": samples})
     with opt.chosen_scheduler(scheduler, security) as chosen:
         parameters = {

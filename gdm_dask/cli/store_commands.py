@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
-from gdm_dask.cli.console import escape, out
+from gdm_dask.cli.console import escape, out, show
 from gdm_dask.errors import BadInput
 from gdm_dask.system.resources import format_bytes
 
@@ -256,10 +256,13 @@ def _target_text(facts: dict[str, Any]) -> str:
 
 @app.command()
 def info(
-    store: Annotated[str, STORE],
+    store: Annotated[str, typer.Argument(metavar="STORE|RUN", help="A feature store, or the run directory of a fit.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Print the contents of a store."""
+    """Describe a store, or the fitted model of a run directory."""
+    if Path(store, "model.json").is_file():
+        _describe_model(Path(store), as_json)
+        return
     from gdm_dask.store import open_store
 
     facts = describe(open_store(store))
@@ -284,6 +287,23 @@ def info(
     ):  # fmt: skip
         table.add_row(f"[bold]{name}[/]", escape(value))
     out.print(table, soft_wrap=True)
+
+
+def _describe_model(run: Path, as_json: bool) -> None:
+    from gdm_dask import load_model
+    from gdm_dask.cli.model_commands import run_facts, summarise
+
+    model, fitted_on = load_model(run), run_facts(run)
+    if as_json:
+        facts = {
+            "estimator": type(model).__name__,
+            "parameters": model.get_params(),
+            "n_supports": model.coef_.shape[1],
+        }
+        typer.echo(json.dumps({"run": str(run), **fitted_on, **facts, "target": model.target_.to_json()}, indent=2))
+        return
+    summarise(model, run)
+    show([("estimator", " ".join(repr(model).split())), ("fitted on", fitted_on.get("store", "a matrix"))])
 
 
 @app.command()

@@ -55,6 +55,8 @@ class Iteration:
         |Score| of each feature of the cut, in the units of `best_score` and the order of `cut`.
     n_reads : int
         Reads of the data so far.
+    n_entering : int or None
+        Supports that are to enter; None if the gap decides when to stop.
     """
 
     number: int
@@ -71,13 +73,15 @@ class Iteration:
     seconds: dict[str, float]
     scores: list[float] = field(default_factory=list)
     n_reads: int = 0
+    n_entering: int | None = None
 
     def __str__(self) -> str:
-        parts = " ".join(f"{name} {seconds:.2f}s" for name, seconds in self.seconds.items())
+        goal = f" of {self.n_entering:,}" if self.n_entering is not None else ""
+        gap = f"gap {self.gap:.2%}, " if self.n_entering is None else ""
+        read = f"read {self.bytes_read / 1e6:.0f} MB, " if self.bytes_read else ""
         return (
-            f"cut {self.number}: best score {self.best_score:.4g}, {self.n_supports} supports (+{self.n_new}), "
-            f"bounds [{self.lower:.6g}, {self.upper:.6g}], gap {self.gap:.2%}, "
-            f"{self.bytes_read / 1e6:.0f} MB read, {parts}"
+            f"cut {self.number}: {self.n_supports:,}{goal} supports (+{self.n_new}), best score {self.best_score:.4g}, "
+            f"{gap}{read}{sum(self.seconds.values()):.2f} s"
         )
 
 
@@ -363,5 +367,6 @@ class Problem:
                 seconds={"scores": read_seconds, **seconds},
                 scores=scores,
                 n_reads=self.n_reads,
+                n_entering=self.settings.n_supports,
             )
         )

@@ -1,5 +1,6 @@
 """The command line as its users meet it: wrong options, warnings, and the exit codes that the README lists."""
 
+import json
 import re
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_groups_that_were_not_searched_for_are_not_none(capsys, store, tmp_path:
 def test_a_fit_stops_at_its_supports_and_can_be_certified(capsys, store, tmp_path: Path) -> None:
     options = ["--scheduler", "synchronous", "-k", "2"]
     found = gdm(capsys, "fit", store, "--run", tmp_path / "a", *options)[1]
-    assert re.search(r"^cuts .*\(stopped at 2 supports\)$", found, re.MULTILINE)
+    assert re.search(r"^cuts .* supports entered, stopped at 2 supports$", found, re.MULTILINE)
     assert "certificate" not in found
     found = gdm(capsys, "fit", store, "--run", tmp_path / "b", *options, "--certify")[1]
     proved = r"^certificate +The supports explain at least \d+\.\d% of what any 2 uncorrelated features can explain; "
@@ -124,3 +125,28 @@ def test_fits_of_other_commands_have_workers_and_a_memory_limit_too(capsys, stor
         assert (code, "engine: 1 threads" in err) == (0, True), err
         code, _, err = gdm(capsys, *command, "--memory-limit", "1MB")
         assert (code, "a memory limit of 1 MB is too low" in err) == (2, True), err
+
+
+def test_info_describes_a_model(capsys, store, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert gdm(capsys, "fit", store, "--run", run, "-k", "3", "--scheduler", "synchronous")[0] == 0
+    code, out, _ = gdm(capsys, "info", run)
+    assert (code, f"fitted on  {store}" in out, "n_features_to_select=3" in out) == (0, True, True)
+    facts = json.loads(gdm(capsys, "info", run, "--json")[1])
+    assert (facts["n_supports"], facts["parameters"]["tau"], facts["store"]) == (3, 0.25, str(store))
+
+
+def test_stability_knows_the_training_store(capsys, store, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    gdm(capsys, "fit", store, "--run", run, "-k", "2", "--scheduler", "synchronous")
+    code, out, _ = gdm(capsys, "stability", run, "--repeats", "2", "--json", "--scheduler", "synchronous")
+    assert (code, json.loads(out)["n_repeats"]) == (0, 2)
+    (run / "run.json").unlink()
+    code, _, err = gdm(capsys, "stability", run, "--repeats", "2")
+    assert (code, "Pass the training store" in err) == (2, True)
+
+
+def test_tune_has_values_to_try(capsys, store, tmp_path: Path) -> None:
+    code, out, _ = gdm(capsys, "tune", store, "-k", "2", "-o", tmp_path / "table.json", "--scheduler", "synchronous")
+    assert (code, out.startswith("tau  0.")) == (0, True)
+    assert [row["tau"] for row in json.loads((tmp_path / "table.json").read_text())["table"]] == [0.1, 0.25, 0.5]

@@ -28,7 +28,7 @@ def shown(view: CutView) -> str:
 def test_view_follows_the_cuts() -> None:
     now = [0.0]
     machine = fitted()
-    view = CutView(40, 6, 1e-3, clock=lambda: now[0])
+    view = CutView(40, None, 1e-3, clock=lambda: now[0])
     assert view.seconds_left() is None
     assert "finding the first cut" in shown(view)
     for iteration in machine.history_:
@@ -38,6 +38,32 @@ def test_view_follows_the_cuts() -> None:
         assert f"{iteration.gap:.2%}" in text
     done = view.done()
     assert view.seconds_left() == pytest.approx(now[0] * (1 - done) / done)
+
+
+def test_view_of_a_wanted_number_shows_no_bounds() -> None:
+    view = CutView(40, 6, 1e-3)
+    view.add(fitted().history_[0])
+    text = shown(view)
+    assert "best score" in text
+    assert "gap" not in text
+
+
+def test_rate_is_that_of_the_last_read() -> None:
+    from dataclasses import replace
+
+    view, cut = CutView(40, 6, 1e-3), fitted().history_[0]
+    view.add(replace(cut, seconds={"scores": 2.0}))
+    view.add(replace(cut, seconds={"scores": 0.0}, bytes_read=0))
+    assert " 20 features/s" in shown(view)
+
+
+def test_line_of_a_cut_names_its_goal() -> None:
+    from dataclasses import replace
+
+    cut = replace(fitted().history_[0], number=3, n_supports=15, n_new=5, bytes_read=0, gap=0.25)
+    assert str(replace(cut, n_entering=100)).startswith("cut 3: 15 of 100 supports (+5), best score ")
+    assert "gap" not in str(replace(cut, n_entering=100))
+    assert "gap 25.00%, " in str(replace(cut, n_entering=None))
 
 
 def test_way_to_a_gap_is_measured_by_its_logarithm() -> None:

@@ -28,7 +28,7 @@ def test_version_and_help(capsys):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("ingest", ["SOURCE... STORE", "gdm ingest test.svm test.zarr --like train.zarr", "--memory-limit", "goes on"]),
+        ("ingest", ["SOURCE... STORE", "gdm ingest test.svm test.zarr --like train.zarr", "--memory-limit", "resume"]),
         ("info", ["STORE", "--json"]),
         ("verify", ["STORE", "checksums"]),
     ],
