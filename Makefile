@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test coverage lint bench chaos gallery soak paper paper-quick clean
+.PHONY: demo test coverage lint bench chaos fuzz gallery soak paper paper-quick clean
 
 # Installs only the packages a user needs, uncompiled: Python compiles modules on import, and most are never imported.
 $(VENV)/.demo: pyproject.toml
@@ -49,6 +49,11 @@ bench-%: $(VENV)/.bench
 chaos: $(VENV)/.installed
 	GDM_CHAOS_FITS=20 GDM_CHAOS_KILLS=20 GDM_CHAOS_SIGNALS=4 $(BIN)/python -m pytest -s tests/engine/test_chaos.py \
 		tests/ingestion/test_interrupted.py::test_killed_at_random_moments tests/cli/test_signals.py
+
+# Gives the readers of untrusted files random bytes and documents for some minutes, within a limit on memory.
+MINUTES ?= 10
+fuzz: $(VENV)/.installed
+	PYTHONPATH=tests $(BIN)/python -m helpers.fuzz --minutes $(MINUTES)
 
 # Renders the pictures of the README; needs Chromium.
 gallery: $(VENV)/.installed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +16,10 @@ from gdm_dask.cutting_plane.working_set import Seen, WorkingSet
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.features.block import Block
+from gdm_dask.master.newton import check_state
 from gdm_dask.master.problem import MasterSolution
 from gdm_dask.store.folder import write_whole
+from gdm_dask.system.resources import BAD_ARRAYS, check_archive
 
 FORMAT_VERSION = 2
 
@@ -29,6 +30,10 @@ _DOCUMENT = {
 }  # fmt: skip
 
 State = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+class UnusableCheckpoint(BadInput):
+    """The checkpoint is damaged, or belongs to another fit or version: the fit can only begin anew."""
 
 
 class Checkpoint:
@@ -72,14 +77,14 @@ class Checkpoint:
                 if number in problems:
                     _restore(problems[number], own, state, data)
             return {int(number): loss for number, loss in document["losses"].items()}
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError) as error:
             raise _unreadable(self.path, str(error)) from error
 
     def _check_job(self, job: dict[str, Any]) -> None:
         differing = sorted(key for key in self._job if job.get(key) != self._job[key])
         if differing:
             shown = ", ".join(f"{key} was {job.get(key)!r} and is {self._job[key]!r}" for key in differing)
-            raise BadInput(
+            raise UnusableCheckpoint(
                 f"{self.path}: the checkpoint is of another fit: {shown}. Give the same, or begin with --overwrite."
             )
 
@@ -128,19 +133,26 @@ def _state(problem: Problem) -> State:
 def _read(path: Path) -> tuple[dict[str, Any], dict[int, State]]:
     """Read the document of a checkpoint and the state of each problem; nothing is unpickled."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:  # members have checksums
+        content = path.read_bytes()
+    except IsADirectoryError as error:
+        raise _unreadable(path, "it is a folder") from error
+    except OSError as error:
+        raise BadInput(f"{path}: the checkpoint cannot be read: {error.strerror}") from error
+    try:
+        check_archive(io.BytesIO(content), len(content))  # its arrays are not compressed
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:  # members have checksums
             document = json.loads(arrays["document"].tobytes())
             version = document["format_version"]
             states = (
                 {} if version != FORMAT_VERSION else _states(document, {name: arrays[name] for name in arrays.files})
             )
         is_newer = version > FORMAT_VERSION
-    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, AttributeError, RecursionError, *BAD_ARRAYS) as error:
         raise _unreadable(path, str(error)) from error
     if is_newer:
-        raise BadInput(f"{path}: the checkpoint was written by a newer gdm_dask. Install that one.")
+        raise UnusableCheckpoint(f"{path}: the checkpoint was written by a newer gdm_dask. Install that one.")
     if version != FORMAT_VERSION:
-        raise BadInput(
+        raise UnusableCheckpoint(
             f"{path}: the checkpoint was written by gdm_dask 0.1, whose search was another one. "
             "Begin anew with --overwrite."
         )
@@ -161,12 +173,35 @@ def _states(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[int
     return states
 
 
-def _unreadable(path: Path, reason: str) -> BadInput:
-    return BadInput(f"{path}: the checkpoint cannot be read ({reason}). Begin anew with --overwrite.")
+def _unreadable(path: Path, reason: str) -> UnusableCheckpoint:
+    return UnusableCheckpoint(f"{path}: the checkpoint cannot be read ({reason}). Begin anew with --overwrite.")
+
+
+def _check(document: dict[str, Any], state: dict[str, np.ndarray], n_features: int) -> None:
+    """Refuse feature numbers and bounds that a damaged file may hold: kernels index with the one, and bounds decide."""
+    supports = {*document["supports"]}
+    features = [*supports, *document["pool"], *state["covered"].tolist(), *state["working"].tolist()]
+    if not all(type(feature) is int and 0 <= feature < n_features for feature in features):
+        raise ValueError(f"features must be integers in [0, {n_features})")
+    if not document["cuts"] or not all(cut and {*cut} <= supports for cut in document["cuts"]):
+        raise ValueError("cuts must consist of supports")
+    bounds = [document[name] for name in ("lower_bounds", "upper_bounds")]
+    if not all(len(some) == len(document["cuts"]) and np.isfinite(some).all() for some in bounds):
+        raise ValueError("bounds must be finite, a pair for each cut")
+    check_state("scores", state["scores"], state["weights"].shape)
+
+
+def _iteration(document: dict[str, Any]) -> Iteration:
+    iteration = Iteration(**document)
+    str(iteration)  # fails if a number is not one
+    if not all(type(value) in (int, float) for value in (*iteration.cut, *iteration.scores, iteration.best_score)):
+        raise ValueError("iterations must consist of numbers")
+    return iteration
 
 
 def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.ndarray], data: Data) -> None:
     """Read the rows of all features again and add the cuts one after the other."""
+    _check(document, state, data.shape[0])
     supports, pool, working = np.array(document["supports"]), np.array(document["pool"], np.int64), state["working"]
     wanted = np.unique(np.concatenate([supports, pool, working]))
     whole = data.rows(wanted)
@@ -186,7 +221,7 @@ def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.nda
     problem.supports.covered = set(state["covered"].tolist())
     problem.pool.add(pool, rows_of(pool))
     problem.master.restore(state)
-    problem.iterations = [Iteration(**iteration) for iteration in document["iterations"]]
+    problem.iterations = [_iteration(iteration) for iteration in document["iterations"]]
     problem.restore(document["lower_bounds"], document["upper_bounds"], document["n_reads"], document["is_crowded"])
     upper, lower, gap = state["bounds"].tolist()
     arrays = {name: state[name] for name in ("duals", "mu", "weights", "intercept", "scores")}

@@ -11,7 +11,7 @@ that enter or leave the Gram matrix of the active samples.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -335,9 +335,20 @@ class ActiveGram:
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Continue from a state."""
+        known = min(state["sums"].size, self._rows.n_rows)
+        for name, shape in {"gram": (known, known), "sums": (known,), "counts": (2,)}.items():
+            check_state(name, state[name], shape)
+        check_state("active", state["active"], (-(-self._active.size // 8),), np.uint8)
         count, turnover = state["counts"].tolist()
         self._moments, self._turnover = Moments(state["gram"].copy(), state["sums"].copy(), count), int(turnover)
         self._active[:] = np.unpackbits(state["active"], count=self._active.size)
+
+
+def check_state(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
+    """Refuse an array of a saved state that kernels would read beyond its end, or as another type."""
+    if array.shape != shape or array.dtype != dtype or not np.isfinite(array).all():
+        kind = np.dtype(dtype)
+        raise ValueError(f"{name} must be finite {kind} of shape {shape}, got {array.dtype} of {array.shape}")
 
 
 def vectors(n_outputs: int, n_samples: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from gdm_dask.master.losses import Loss, SquaredHinge
-from gdm_dask.master.newton import Newton, Point, upper_bound, vectors
+from gdm_dask.master.newton import Newton, Point, check_state, upper_bound, vectors
 from gdm_dask.master.rows import Rows
 from gdm_dask.system.blas import single_threaded_blas
 
@@ -264,11 +264,11 @@ class Master:
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Continue, to the same bits, from the state of a master with the same cuts."""
         newton = self._newton
-        if state["duals"].shape != self.targets.shape or state["mu"].shape != (len(self.cuts),):
-            raise ValueError(
-                f"state must be of {self.targets.shape} targets and {len(self.cuts)} cuts, "
-                f"got {state['duals'].shape} and {state['mu'].size}"
-            )
+        n_outputs, known = len(self.targets), min((*state["weights"].shape[-1:], self.rows.n_rows))
+        shapes = {"duals": self.targets.shape, "mu": (len(self.cuts),), "weights": (n_outputs, known),
+                  "intercept": (n_outputs,), "certificate": (2,)}  # fmt: skip
+        for name, shape in shapes.items():
+            check_state(name, state[name], shape)
         newton.A = vectors(*self.targets.shape)
         newton.A[:] = state["duals"]
         newton.linear, newton.quadratic = state["certificate"].tolist()

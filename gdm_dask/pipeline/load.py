@@ -11,7 +11,10 @@ from typing import Any
 
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline import steps
-from gdm_dask.pipeline.schema import TEXT, Key, Pipeline, Problem, Table, check, key_lines
+from gdm_dask.pipeline.schema import NAME, TEXT, Key, Pipeline, Problem, Table, check, key_lines
+
+#: Largest pipeline file.
+MAX_BYTES = 1 << 20
 
 
 def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Pipeline:
@@ -30,6 +33,8 @@ def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -
     """
     file = Path(path)
     try:
+        if file.stat().st_size > MAX_BYTES:
+            raise BadInput(f"{file}: the pipeline is larger than {MAX_BYTES} bytes")
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{file}: the pipeline cannot be read: {error.strerror}") from error
@@ -37,7 +42,7 @@ def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -
         raise BadInput(f"{file}: the pipeline must be UTF-8 text") from error
     try:
         settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and tables in tables in ...
         raise BadInput(f"{file}: {error}") from error
     places = {key: f"{file}, line {line}" for key, line in key_lines(text).items()}
     for override in overrides:
@@ -52,9 +57,9 @@ def _problem(settings: Mapping[str, Any]) -> Problem | None:
     """Return the first mistake: in a single key, or in keys that refer to each other."""
     schema = Table(
         {
-            "name": Key(str, required=True, pattern="[A-Za-z0-9][A-Za-z0-9._-]*"),
+            "name": Key(str, required=True, pattern=NAME),
             "description": TEXT,
-            "folder": TEXT,
+            "folder": Key(str, pattern=f"{NAME}(/{NAME})*"),
             **{kind.stage: kind.table for kind in steps.STEPS},
             "history": Table({"keep": Key(int, between=(2, 10**6)), "prometheus": TEXT}),
         }
@@ -73,7 +78,7 @@ def _override(settings: dict[str, Any], override: str) -> str:
         raise BadInput(f"--set {override}: write it as key=value, such as fit.tau=0.5")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value
     *tables, last = key.split(".")
     table = settings

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ class RunDirectory:
             if self.model.exists() and not overwrite:
                 return self._finished(type(estimator), description)
             if overwrite:
-                self.checkpoint.unlink(missing_ok=True)
+                self._remove_checkpoint()
             is_ours = not self.model.exists() and not self.checkpoint.exists()
             if is_ours:
                 self._write_description(description)
@@ -132,6 +133,11 @@ class RunDirectory:
             raise BadInput(f"{self.path} holds a fitted model: choose another folder, or pass --overwrite")
         if self.checkpoint.exists() and not resume:
             raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
+
+    def _remove_checkpoint(self) -> None:
+        if self.checkpoint.is_dir():
+            shutil.rmtree(self.checkpoint)
+        self.checkpoint.unlink(missing_ok=True)
 
     def _take_over(self, description: dict[str, Any]) -> None:
         """Hand the folder over to this fit, once it has a first cut to resume from."""

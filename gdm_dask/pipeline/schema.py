@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,7 +102,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Table:
-    """Keys of a table, and the form of nested tables with any other name."""
+    """Keys of a table, and the form of nested tables with any other name that matches `NAME`."""
 
     keys: dict[str, Key | Table] = field(default_factory=dict)
     others: Table | None = None
@@ -111,6 +110,8 @@ class Table:
 
 FROM_ONE = (1, float("inf"))
 TEXT, SWITCH = Key(str), Key(bool)
+#: Names that become parts of paths, so they cannot leave the folder that they are in.
+NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def as_list(value: Any) -> list[Any]:
@@ -130,6 +131,8 @@ def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> Problem 
         expected = table.keys.get(name, table.others)
         if expected is None:
             return prefix + name, f"is not a known key; known keys are {', '.join(table.keys)}"
+        if name not in table.keys and not re.fullmatch(NAME, name):
+            return prefix + name, f"must have a name that matches {NAME}"
         if isinstance(expected, Key):
             message = expected.problem(value)
             found = None if message is None else (prefix + name, message)
@@ -145,15 +148,19 @@ def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> Problem 
     return None
 
 
-_NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
-_DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_NAME_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_DOTTED = rf"{_NAME_PART}(?:\s*\.\s*{_NAME_PART})*"
 _TABLE = re.compile(rf"^\s*\[\[?\s*({_DOTTED})\s*\]\]?")
 _ASSIGNMENT = re.compile(rf"^\s*({_DOTTED})\s*=")
-_PART = re.compile(_NAME)
+_PART = re.compile(_NAME_PART)
+#: Texts and comments, in which brackets have no meaning; brackets; ends of lines.
+_TOKEN = re.compile(
+    r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[\[\]{}\n]''', re.DOTALL
+)
 
 
 def key_lines(text: str) -> dict[str, int]:
-    r"""Return the line of every table and key of a TOML text by dotted name; `tomllib` does not provide it.
+    r"""Return the line of every table and key of a valid TOML text by dotted name; `tomllib` does not provide it.
 
     Examples
     --------
@@ -162,17 +169,15 @@ def key_lines(text: str) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     table: list[str] = []
-    lines = text.splitlines()
-    number = 0
-    while number < len(lines):
-        line = lines[number]
+    inner = _inner_lines(text)
+    for number, line in enumerate(text.split("\n"), 1):
+        if number in inner:
+            continue
         if match := _TABLE.match(line):
             table = _parts(match.group(1))
-            _note(found, table, number + 1)
+            _note(found, table, number)
         elif match := _ASSIGNMENT.match(line):
-            _note(found, table + _parts(match.group(1)), number + 1)
-            number = _last_line(lines, number)
-        number += 1
+            _note(found, table + _parts(match.group(1)), number)
     return found
 
 
@@ -185,14 +190,17 @@ def _parts(dotted: str) -> list[str]:
     return [part.strip("\"'") for part in _PART.findall(dotted)]
 
 
-def _last_line(lines: list[str], first: int) -> int:
-    """Return the last line of a value that starts on a line: arrays and texts may span several lines."""
-    if not any(mark in lines[first] for mark in ("[", '"' * 3, "'" * 3)):
-        return first
-    for last in range(first, len(lines)):
-        try:
-            tomllib.loads("\n".join(lines[first : last + 1]))
-        except tomllib.TOMLDecodeError:
-            continue
-        return last
-    return first
+def _inner_lines(text: str) -> set[int]:
+    """Return the lines on which the value of an earlier line continues."""
+    inner: set[int] = set()
+    line, depth = 1, 0
+    for token in _TOKEN.findall(text):
+        n_ends = token.count("\n")
+        if token in "[{":
+            depth += 1
+        elif token in "]}":
+            depth -= 1
+        elif n_ends and (depth or token != "\n"):
+            inner.update(range(line + 1, line + n_ends + 1))
+        line += n_ends
+    return inner

@@ -245,6 +245,7 @@ class Fit(Step):
     def run(self, context: Context, key: str) -> dict[str, Any]:
         """Fit, after tuning the parameters if requested."""
         from gdm_dask.analysis.cross_validation import tune
+        from gdm_dask.cutting_plane.checkpoint import UnusableCheckpoint
         from gdm_dask.estimator import estimator_for
         from gdm_dask.inputs import target_of_task
         from gdm_dask.pipeline.run_directory import RunDirectory
@@ -258,10 +259,16 @@ class Fit(Step):
         if grid is not None:
             parameters |= tune(store, estimator_for(target, parameters), grid, context.folder / run / "tuning.json")
         directory = RunDirectory(context.folder / run)
-        directory.fit(
-            estimator_for(target, parameters), store, resume=True,
-            callback=lambda iteration: logger.info("%s", iteration),
-        )  # fmt: skip
+
+        def fit(resume: bool) -> None:
+            estimator = estimator_for(target, parameters)
+            directory.fit(estimator, store, resume, not resume, lambda iteration: logger.info("%s", iteration))
+
+        try:
+            fit(resume=True)
+        except UnusableCheckpoint as error:  # nobody is there to pass --overwrite
+            logger.warning("%s The fit begins anew.", str(error).partition(" Begin anew")[0])
+            fit(resume=False)
         earlier = context.manifest.steps.get("fit", {}).get("outputs", {})
         previous = earlier.get("run") if earlier.get("run") != run else earlier.get("previous")
         return {"run": run, "model": model_hash(directory.path), "previous": previous}

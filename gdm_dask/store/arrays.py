@@ -74,7 +74,8 @@ class ArrayEntry:
             type(self.places) is int and 0 <= self.places <= MOST_DECIMALS and self.dtype == "int32"
         )
         alike = all(wanted in (-1, size) for wanted, size in zip(shape, self.shape, strict=True))
-        return alike and whole and len(self.crc) == n_chunks and self.chunk * row_bytes < 2**31
+        checked = type(self.crc) is list and len(self.crc) == n_chunks
+        return alike and whole and checked and self.chunk * row_bytes < 2**31
 
     def nbytes_of(self, as_stored: bool) -> int:
         """Return the decoded size of the stored integers, or of the numbers they stand for."""

@@ -26,7 +26,11 @@ from gdm_dask.cli.app import ORDER, app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "deploy").rglob("*.md"))]
+LINKED = [
+    *PAGES,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "deploy").rglob("*.md")),
+]
 #: What the folder of a page does not hold yet, because the page makes it.
 MADE = {
     "README.md": ("train.zarr", "test.zarr", "runs"),

@@ -1,8 +1,19 @@
-"""What fuzz tests share. ``GDM_FUZZ=5000`` gives each of them so many examples; the suite has a few."""
+"""What fuzz tests share. ``GDM_FUZZ=5000`` gives each of them so many examples; the suite has a few.
+
+    python -m helpers.fuzz --minutes 60
+
+runs all of them with new examples again and again, until one fails or the time is over.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -50,3 +61,26 @@ def changed_bytes(data: st.DataObject, content: bytes) -> bytes:
         stop = min(len(body), start + data.draw(st.sampled_from([0, 1, 1, 4, 40])))
         body[start:stop] = data.draw(st.binary(max_size=8))
     return bytes(body[: data.draw(st.sampled_from([len(body), len(body), len(body), len(body) // 2]))])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--examples", type=int, default=500, help="of each test in a round")
+    parser.add_argument("--memory", type=float, default=8.0, help="GB of address space that a test may take")
+    given = parser.parse_args()
+    tests = Path(__file__).parents[1]
+    files = [str(path) for path in sorted(tests.rglob("test_*.py")) if "helpers.fuzz import" in path.read_text()]
+    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-k", "test_any_", *files]
+    resource.setrlimit(resource.RLIMIT_AS, (int(given.memory * 1e9),) * 2)
+    began, n_rounds = time.monotonic(), 0
+    while time.monotonic() - began < 60 * given.minutes:
+        code = subprocess.run(command, env=os.environ | {"GDM_FUZZ": str(given.examples)}, check=False).returncode
+        n_rounds += 1
+        if code:
+            sys.exit(f"round {n_rounds} found something: pytest ended with {code}")
+    print(f"{n_rounds} rounds of {given.examples} examples of each test in {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

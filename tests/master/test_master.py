@@ -201,7 +201,7 @@ def test_refuses_what_it_cannot_use() -> None:
     assert master.rows.n_rows == 0
     assert not master.cuts
     master.add_cut(np.array([0]), row, mean, norm)
-    with pytest.raises(ValueError, match="state must be of"):
+    with pytest.raises(ValueError, match="mu must be finite"):
         Master(y, 1.0).restore(master.state())
     with pytest.raises(ValueError, match="tol"):
         master.solve(tol=-1.0)

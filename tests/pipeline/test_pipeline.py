@@ -187,12 +187,12 @@ def test_a_fit_that_was_interrupted_goes_on_from_its_checkpoint(place, monkeypat
 
     original = RunDirectory.fit
 
-    def interrupted(self, machine, store, **options):
+    def interrupted(self, machine, store, *options):
         def stop(iteration):
             if iteration.number == 3:
                 raise Stop
 
-        return original(self, machine, store, **options | {"callback": stop})
+        return original(self, machine, store, *options[:2], stop)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunDirectory, "fit", interrupted)
@@ -205,6 +205,24 @@ def test_a_fit_that_was_interrupted_goes_on_from_its_checkpoint(place, monkeypat
     monkeypatch.setattr(steps.logger, "info", lambda text, *arguments: seen.append(str(arguments[0])))
     run("fit.C=50.0")
     assert seen[0].startswith("cut 4")
+
+
+@pytest.mark.parametrize("damage", ["short", "folder", "of another fit"])
+def test_a_damaged_checkpoint_costs_work_and_nothing_else(place, before, caplog, damage):
+    """Nobody is there to pass --overwrite."""
+    (folder,) = (place / "runs/tiny/runs").iterdir()
+    for file in folder.iterdir():
+        file.unlink()
+    if damage == "folder":
+        (folder / "checkpoint.npz").mkdir()
+    else:
+        old = ROOT / "tests/data/version_0_1/checkpoint.npz"
+        (folder / "checkpoint.npz").write_bytes(old.read_bytes()[: 99 if damage == "short" else None])
+    again = run()
+    assert (again.status, again.facts) == ("done", before.facts)
+    assert "checkpoint.npz: the checkpoint " in caplog.text
+    assert "The fit begins anew." in caplog.text
+    assert not (folder / "checkpoint.npz").exists()
 
 
 def test_a_source_that_changes_while_it_is_read_is_not_used(place, rows, monkeypatch):
@@ -281,6 +299,9 @@ BAD = [
     ('form = "md"', "image = 28", "line 19: report.image must be a list of two values, got 28"),
     ('form = "md"', "image = [28]", r"line 19: report.image must be a list of two values, got \[28\]"),
     ('form = "md"', "image = [28, 0]", "line 19: report.image must be an integer >= 1, got 0"),
+    ('name = "tiny"', 'name = "tiny"\nfolder = "../.."', "line 2: folder must match .*, got '../..'"),
+    ('name = "tiny"', 'name = "tiny"\nfolder = "/etc"', "line 2: folder must match .*, got '/etc'"),
+    ("[acquire.rows]", '[acquire."../../x"]', r"acquire\.\.\./\.\./x must have a name that matches"),
     ("[fit]\n", "fit = 3\n[x]\n", "line 13: ingest.split.fit is not a known key"),
 ]
 

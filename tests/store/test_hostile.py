@@ -170,6 +170,7 @@ def edited(whole, target, change):
         lambda body: body["blocks"][0]["arrays"]["means"].update(dtype="object"),
         lambda body: body["blocks"][0]["arrays"]["means"].update(chunk=0),
         lambda body: body["blocks"][0]["arrays"]["means"].update(crc=[]),
+        lambda body: body["blocks"][0]["arrays"]["means"].update(crc={"": 0}),
         lambda body: body["blocks"][0]["arrays"]["values"].update(places=400),
     ],
 )

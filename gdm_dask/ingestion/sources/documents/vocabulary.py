@@ -16,10 +16,11 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import murmurhash3_32
 
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams, ngram_names, scale_rows
 from gdm_dask.store import open_store
-from gdm_dask.store.arrays import pack_text, unpack_text
+from gdm_dask.store.arrays import REMEDY, pack_text, unpack_text
+from gdm_dask.system.resources import BAD_ARRAYS, check_archive
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,36 @@ class Vocabulary:
     @classmethod
     def load(cls, store: str | os.PathLike[str]) -> Vocabulary:
         """Load the vocabulary of a store of documents."""
-        packed = open_store(store).packed_vocabulary
+        opened = open_store(store)
+        packed = opened.packed_vocabulary
         if packed is None:
             raise BadInput(f"{os.fspath(store)}: there is no vocabulary in the store: make it with gdm ingest --text")
-        with np.load(io.BytesIO(packed.tobytes()), allow_pickle=False) as arrays:
+        try:
+            vocabulary = cls._unpacked(packed.tobytes())
+            n_columns = vocabulary.settings.hashed or len(vocabulary)
+            if n_columns != opened.shape[0]:
+                raise ValueError(f"it has {n_columns} columns for {opened.shape[0]} features")
+        except (ValueError, AttributeError, RecursionError, BadInput, *BAD_ARRAYS) as error:
+            raise DamagedStore(f"{opened.url}: the vocabulary of the store is malformed: {error}. {REMEDY}") from error
+        return vocabulary
+
+    @classmethod
+    def _unpacked(cls, content: bytes) -> Vocabulary:
+        """Undo `packed`; the bytes come from a file that anybody may have written."""
+        check_archive(io.BytesIO(content), len(content))  # its arrays are not compressed
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             stored = json.loads(str(arrays["settings"]))
             settings = TextSettings(**stored | {"ngrams": tuple(stored["ngrams"])})
-            codes = [arrays[f"codes{n}"] for n in settings.sizes if f"codes{n}" in arrays.files]
-            return cls(settings, codes, unpack_text(arrays["terms.offsets"], arrays["terms.text"]))
+            is_bytes = settings.analyzer == "byte" and settings.hashed is None
+            codes = [arrays[f"codes{n}"] for n in settings.sizes] if is_bytes else []
+            terms = unpack_text(arrays["terms.offsets"], arrays["terms.text"])
+        if (is_bytes and terms) or len(set(terms)) != len(terms):
+            raise ValueError("its terms are repeated")
+        for n, some in zip(settings.sizes, codes, strict=False):
+            is_sorted = some.dtype == np.uint64 and some.ndim == 1 and bool((some[1:] > some[:-1]).all())
+            if not is_sorted or (some.size and int(some[-1]) >= 256**n):
+                raise ValueError(f"its n-grams of {n} bytes do not increase")
+        return cls(settings, codes, terms)
 
 
 def count_vocabulary(batches: Iterable[list[bytes]], settings: TextSettings) -> Vocabulary:
