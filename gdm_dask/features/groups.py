@@ -8,8 +8,9 @@ Cauchy-Schwarz inequality on J gives
 
 where ||f_j|| / norm_j is at most (1 - r/n)^(-1/2). So a feature with few nonzeros cannot correlate with a support whose
 weight is spread over many samples. Most features of text and log data are rare: they are compared with the rarest
-supports only, or with none and are not read at all. A frequent feature is read only up to the point where, again by
-Cauchy-Schwarz, the rest of it can no longer reach the limit.
+supports only, or with none and are not read at all. A feature that shares no sample with these supports is done when
+its samples are known. A frequent feature is compared with a support only up to the point where, by Cauchy-Schwarz on
+the rest of both rows, each centred on its own mean there, the rest can no longer reach the limit.
 
 With sample weights, all sums are weighted, and J has a total weight instead of a number of samples. The bound is then
 the largest sum of squares on samples of that total weight, where fractions of a sample are allowed.
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from gdm_dask.features.block import AlignedArrays, Block, narrow_pointers
 from gdm_dask.features.correlation import CANCELLATION, centred, correlations
@@ -30,8 +32,11 @@ from gdm_dask.system.jit import kernel
 
 #: Widens the bound against rounding.
 SLACK = 1.0 + 1e-9
-#: Fractions of the samples after which a feature that can no longer correlate is given up.
-CHECKS = (0.3, 0.4, 0.55, 0.75, 1.0)
+#: Replaces a weight of 0 in a division.
+TINY = 1e-300
+#: A feature that can no longer correlate is given up after all samples but this many times ``limit``: an independent
+#: feature cannot be given up before all samples but ``limit`` of them were seen.
+CHECKS = (0.97, 0.9, 0.8, 0.6, 0.3, 0.0)
 #: Rows with fewer remaining nonzeros than this are compared to the end without a further check.
 CHECKED_FROM = 64
 #: A dense block is screened with BLAS, whose rounding depends on shapes; pairs this near the limit are recomputed.
@@ -75,8 +80,12 @@ class Supports(AlignedArrays):
         nor any later one; increasing.
     checks : ndarray of uint32
         Samples at which the search checks whether to continue; the last one is the number of samples.
-    rests : ndarray of shape (checks, supports)
-        Weighted norms of the rest of the raw rows from each check.
+    rest_weights : ndarray of shape (checks,)
+        Weight of the samples from each check on.
+    rest_means, rests : ndarray of shape (checks, supports)
+        Weighted means of the raw rows over these samples, and norms after centring on them.
+    at_first : ndarray of shape (n_samples,), uint32
+        First support with a nonzero at each sample; the number of supports if there is none.
     at_indptr, at_support, at_value : ndarray
         The same rows by sample, times the weight of the sample.
     """
@@ -86,7 +95,10 @@ class Supports(AlignedArrays):
     limit: float
     least: np.ndarray
     checks: np.ndarray
+    rest_weights: np.ndarray
+    rest_means: np.ndarray
     rests: np.ndarray
+    at_first: np.ndarray
     at_indptr: np.ndarray
     at_support: np.ndarray
     at_value: np.ndarray
@@ -94,31 +106,46 @@ class Supports(AlignedArrays):
 
 def prepare(rows: Block, limit: float) -> Supports:
     """Order support rows by the number of nonzeros needed to reach them, and index them by sample."""
-    checks = np.array([round(part * rows.n_samples) for part in CHECKS], np.uint32)
+    checks = np.array([round((1.0 - min(limit, 1.0) * part) * rows.n_samples) for part in CHECKS], np.uint32)
     if rows.indptr is None:
         none, nothing = np.zeros(0, np.uint32), np.zeros(0)
-        return Supports(rows, np.arange(rows.n_rows), limit, none, checks, nothing, none, none, nothing)
+        return Supports(
+            rows, np.arange(rows.n_rows), limit, none, checks, nothing, nothing, nothing, none, none, none, nothing
+        )
     least = least_weights(rows, limit)
     order = np.argsort(least, kind="stable")
     rows = rows.rows(order)
     by_sample = rows.to_scipy().astype(np.float64).tocsc()
+    by_sample.sort_indices()
+    weights = np.ones(rows.n_samples) if rows.weights is None else rows.weights
     squares = by_sample.power(2)
-    if rows.weights is not None:
-        entry_weights = np.repeat(rows.weights, np.diff(by_sample.indptr))
-        squares.data *= entry_weights
-        by_sample.data *= entry_weights
-    rests = np.sqrt([np.asarray(squares[:, check:].sum(axis=1)).ravel() for check in checks])
+    squares.data *= np.repeat(weights, np.diff(by_sample.indptr))
+    by_sample.data *= np.repeat(weights, np.diff(by_sample.indptr))
+    rest_weights = np.array([weights[check:].sum() for check in checks])
+    rest_means = _sums_from(by_sample, checks) / np.maximum(rest_weights, TINY)[:, None]
+    rests = np.sqrt(np.maximum(_sums_from(squares, checks) - rest_weights[:, None] * rest_means**2, 0.0))
+    at_first = np.full(rows.n_samples, rows.n_rows, np.uint32)
+    filled = np.diff(by_sample.indptr) > 0
+    at_first[filled] = by_sample.indices[by_sample.indptr[:-1][filled]]
     return Supports(
         rows,
         order,
         limit,
         least[order],
         checks,
+        rest_weights,
+        rest_means,
         rests,
+        at_first,
         narrow_pointers(by_sample.indptr),
         by_sample.indices.astype(np.uint32),
         by_sample.data,
     )
+
+
+def _sums_from(by_sample: sp.csc_array, checks: np.ndarray) -> np.ndarray:
+    """Sum each row over the samples from each check on; shape (checks, rows)."""
+    return np.array([np.asarray(by_sample[:, check:].sum(axis=1)).ravel() for check in checks])
 
 
 @dataclass(frozen=True)
@@ -202,9 +229,9 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         counters[:] = 0
         n_pairs = sparse_groups(
             block.indptr, block.indices, block.values, block.power, block.means, block.norms,
-            n_near, supports.checks, supports.rests, rows.means, rows.norms,
-            supports.at_indptr, supports.at_support, supports.at_value, block.weights, block.total_weight,
-            supports.limit, farthest,
+            n_near, supports.checks, supports.rest_weights, supports.rest_means, supports.rests, rows.means, rows.norms,
+            supports.at_first, supports.at_indptr, supports.at_support, supports.at_value,
+            block.weights, block.total_weight, supports.limit, farthest,
             sums, support, row, rho, counters,
         )  # fmt: skip
         if n_pairs >= 0:
@@ -266,19 +293,24 @@ def sum_weights(indptr, indices, weights, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def sparse_groups(  # type: ignore[no-untyped-def]
-    indptr, indices, values, power, means, norms, n_near_of, checks, s_rests,
-    s_means, s_norms, at_indptr, at_support, at_value, weights, total_weight, limit, farthest,
+    indptr, indices, values, power, means, norms, n_near_of, checks, rest_weights, s_rest_means, s_rests,
+    s_means, s_norms, at_first, at_indptr, at_support, at_value, weights, total_weight, limit, farthest,
     sums, pair_support, pair_row, pair_rho, counters,
 ):  # fmt: skip
     """Find pairs (support, row) with ``|rho| >= limit``; return their number, or -1 if the output is too short.
 
-    The supports are given as means and norms (``s_``) and by sample (``at_``: the supports with a nonzero there, and
-    its value). A row provably reaches no support from ``n_near_of[row]`` on, see `groups`. Supports are in that order,
-    so the scan of each sample ends there. At the samples `checks`, a row is given up when the rest of it and of the
-    supports (``s_rests``, their norms from there on) cannot reach the limit. A support without a common sample is left
-    out when its correlation, minus the product of both ``sqrt(n) |mean| / norm``, cannot reach the limit; `farthest` is
-    the largest ``|mean| / norm`` of a support. `sums` has room for a float64 per support. ``counters`` receives (rows
-    compared to the end, other rows). If the products cancel beyond CANCELLATION, the pair is returned with rho NaN.
+    The supports are given as means and norms (``s_``) and by sample (``at_``: the first support with a nonzero there,
+    all of them, and their values). A row provably reaches no support from ``n_near_of[row]`` on, see `groups`. Supports
+    are in that order, so the scan of each sample ends there. A support without a common sample is left out when its
+    correlation, minus the product of both ``sqrt(n) |mean| / norm``, cannot reach the limit; `farthest` is the largest
+    ``|mean| / norm`` of a support. The values of a row are not read if it shares no sample with any support.
+
+    At the samples `checks`, the last supports are given up that the rest of the row cannot reach, given its weight
+    there (``rest_weights``) and the supports' means and centred norms (``s_rest_means``, ``s_rests``). Rare supports,
+    whose few nonzeros may all lie in the rest, are in reach for longer, but few samples have one.
+
+    `sums` has room for a float64 per support. ``counters`` receives (rows compared to the end, other rows). If the
+    products cancel beyond CANCELLATION, the pair is returned with rho NaN.
     """
     one = np.uint64(1)
     over = 0.0 if power is None else 1.0 / power
@@ -286,39 +318,52 @@ def sparse_groups(  # type: ignore[no-untyped-def]
     for row in range(len(norms)):
         position, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
         mean, norm, n_near = means[row], norms[row], n_near_of[row]
+        if n_near == 0:
+            counters[1] += 1
+            continue
+        is_far = total_weight * abs(mean) * farthest < limit * norm * (1.0 - 1e-9)
+        first = position
+        while first < stop and at_first[indices[first]] >= n_near:
+            first += one
+        if first == stop and is_far:
+            counters[0] += 1
+            continue
         for k in range(n_near):
             sums[k] = 0.0
         left = whole = norm * norm + total_weight * mean * mean
+        left_sum = total_weight * mean
         for check in range(len(checks)):
             if n_near == 0:
                 break
             while position < stop and indices[position] < checks[check]:
                 value = 1.0 if values is None else number(values[position], power, over)
                 sample = np.uint64(indices[position])
-                for entry in range(np.uint64(at_indptr[sample]), np.uint64(at_indptr[sample + one])):
-                    k = at_support[entry]
-                    if k >= n_near:
-                        break
-                    sums[k] += value * at_value[entry]
-                left -= value * value if weights is None else weights[sample] * (value * value)
+                if at_first[sample] < n_near:
+                    for entry in range(np.uint64(at_indptr[sample]), np.uint64(at_indptr[sample + one])):
+                        k = at_support[entry]
+                        if k >= n_near:
+                            break
+                        sums[k] += value * at_value[entry]
+                part = value if weights is None else weights[sample] * value
+                left_sum -= part
+                left -= part * value
                 position += one
             if stop - position >= CHECKED_FROM:
-                rest = np.sqrt((left if left > 0.0 else 0.0) + 1e-9 * whole)  # norm of the rest of the row
-                is_lost = True
-                for k in range(n_near):
+                left_mean = left_sum / rest_weights[check]
+                square = left - left_sum * left_mean
+                rest = np.sqrt((square if square > 0.0 else 0.0) + 1e-9 * whole)  # centred norm of the rest of the row
+                while n_near > 0:  # give up the last supports, as many as are out of reach
+                    k = n_near - 1
                     scale = norm * s_norms[k]
                     shift = total_weight * (mean * s_means[k])
-                    most = abs(sums[k] - shift) + rest * s_rests[check, k]
+                    most = abs(sums[k] + left_sum * s_rest_means[check, k] - shift) + rest * s_rests[check, k]
                     if abs(shift) > CANCELLATION * scale or most >= limit * scale * (1.0 - 1e-9):
-                        is_lost = False
                         break
-                if is_lost:
-                    n_near = 0
+                    n_near = k
         if n_near == 0:
             counters[1] += 1
             continue
         counters[0] += 1
-        is_far = total_weight * abs(mean) * farthest < limit * norm * (1.0 - 1e-9)
         for k in range(n_near):
             scale = norm * s_norms[k]
             if scale == 0.0 or (is_far and sums[k] == 0.0):
