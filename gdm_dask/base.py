@@ -65,6 +65,8 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         certify: bool = False,
         master: str | None = None,
+        include: Any = None,
+        exclude: Any = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.tau = tau
@@ -81,6 +83,8 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.certify = certify
         self.master = master
+        self.include = include
+        self.exclude = exclude
 
     def fit(
         self,
@@ -118,7 +122,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         weights = weights_of(sample_weight, getattr(self, "class_weight", None), target, Y)
         if weights is not None:
             target, Y = target.weighed(Y, weights)
-        settings = settings_of(self, self.n_features_in_, target, Y, weights)
+        settings = settings_of(self, X, target, Y, weights)
         saved = None
         if checkpoint is not None:
             saved = Checkpoint(Path(checkpoint), checkpoint_job(X, Y, settings, weights))
@@ -131,6 +135,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
                 self.certify, weights,
             )  # fmt: skip
         self._take(found, target, Y)
+        self.included_ = np.zeros(0, np.int64) if settings.constraints is None else settings.constraints.include
         self.names_ = find_names(self, X)
         self.timings_["compiling"] = compile_seconds() - compiled
         self.timings_["total"] = time.perf_counter() - began

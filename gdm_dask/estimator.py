@@ -63,6 +63,11 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         The machine whose residuals score the features: "merged" is one machine on all supports so far, problem (3);
         "cuts" is the master problem over all cuts (5). The default is "merged" if `n_features_to_select` is given and
         tau > 0, else "cuts".
+    include : list of str or int, optional
+        Names or numbers of features that are always supports, such as covariates. They count towards
+        `n_features_to_select`, and cover the features that correlate with them. They may correlate with each other.
+    exclude : list of str or int, optional
+        Names or numbers of features that are never supports. They may be affiliated with one.
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.
@@ -83,6 +88,8 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         With more than two classes, the norm over the classes.
     output_weights_ : ndarray of shape (n_outputs, k)
         Weights of the supports for each output: one output for two classes, else one per class.
+    included_ : ndarray of int64
+        Indices of the features of `include`, increasing.
     groups_ : dict
         Maps each support to the sorted array of features that correlate with it, itself included. None with
         ``groups=False``.
@@ -101,8 +108,8 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         Names of the supports and their affiliated features, if the input has names.
     lower_bounds_, upper_bounds_ : ndarray of shape (n_cuts_,)
         Valid bounds, after each cut, on the optimum of problem (4) with C_ and cuts of this size, over the features
-        that no support covers. A search for k supports does not aim at closing them. They do not bound the best k
-        features; use `certify` for that.
+        that no support covers; with `include` and `exclude`, see `gdm_dask.cutting_plane.constraints`. A search for k
+        supports does not aim at closing them. They do not bound the best k features; use `certify` for that.
     gap_ : float
         ``(upper - lower) / upper`` of the last bounds.
     C_ : float
@@ -117,7 +124,8 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     certified_share_ : float or None
         With ``certify=True``, in [0, 1]: the supports reach at least this share of the gain that any
         `n_features_to_select` uncorrelated features can reach. The gain of features is the amount by which they lower
-        the objective of the machine with C_ on the training data. 0 if nothing could be proved.
+        the objective of the machine with C_ on the training data. With `include`, only features that include these are
+        compared, by their gain beyond them. 0 if nothing could be proved.
     stopped_ : str
         Why the cutting plane stopped.
     n_cuts_ : int
@@ -163,10 +171,12 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         certify: bool = False,
         class_weight: dict[Any, float] | str | None = None,
         master: str | None = None,
+        include: Any = None,
+        exclude: Any = None,
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master,
+            n_workers, fit_intercept, certify, master, include, exclude,
         )  # fmt: skip
         self.class_weight = class_weight
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +14,14 @@ from crc32c import crc32c
 from sklearn.utils.validation import validate_data
 
 from gdm_dask.cutting_plane.fit import stored_data
-from gdm_dask.cutting_plane.settings import Settings, settings_from
+from gdm_dask.cutting_plane.settings import CONSTRAINTS, Settings, constraints_from, settings_from
 from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import Engine, active_client
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
+from gdm_dask.model import names_in
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.target_files import check_targets
 from gdm_dask.store.targets import TASKS, Target, as_values, infer_target
@@ -36,10 +37,13 @@ MAX_NAMES = 1_000_000
 
 
 def settings_of(
-    estimator: GroupDiscovery, n_features: int, target: Target, Y: np.ndarray, weights: np.ndarray | None = None
+    estimator: GroupDiscovery, X: Any, target: Target, Y: np.ndarray, weights: np.ndarray | None = None
 ) -> Settings:
-    """Return the settings of the cutting plane for an estimator's parameters, number of features and outputs."""
-    return settings_from(estimator.get_params(deep=False), n_features, target.kind, Y, weights)
+    """Return the settings of the cutting plane for an estimator's parameters, checked data and its outputs."""
+    parameters = estimator.get_params(deep=False)
+    n_features = X.shape[0] if isinstance(X, FeatureStore) else X.shape[1]
+    constraints = constraints_from(parameters, n_features, lambda: names_in(estimator, X))
+    return settings_from(parameters, n_features, target.kind, Y, weights, constraints)
 
 
 def check_training_data(machine: GroupDiscovery, X: Any, y: Any, task: str) -> tuple[Any, Target, np.ndarray]:
@@ -206,4 +210,6 @@ def checkpoint_job(X: Any, Y: np.ndarray, settings: Settings, weights: np.ndarra
     if not isinstance(X, FeatureStore):
         raise BadInput("a checkpoint needs a store: ingest the data first")
     checksums = {"labels": crc32c(Y.tobytes()), "weights": None if weights is None else crc32c(weights.tobytes())}
-    return {"store": X.fingerprint, **checksums, **asdict(settings)}
+    free = replace(settings, constraints=None, rivals=tuple(replace(one, constraints=None) for one in settings.rivals))
+    constraints = dict.fromkeys(CONSTRAINTS) if settings.constraints is None else settings.constraints.described()
+    return {"store": X.fingerprint, **checksums, **asdict(free), **constraints}

@@ -10,7 +10,7 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from gdm_dask.cutting_plane.problem import Iteration
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
+from gdm_dask.store import FeatureStore
 from gdm_dask.store.arrays import pack_text, unpack_text
 from gdm_dask.store.folder import local_folder, write_whole
 from gdm_dask.store.targets import Target, target_from_json
@@ -44,6 +45,10 @@ _SCALARS: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 #: Scalars missing from models of earlier versions.
 _LATER = ("certified_share_", "C_", "C_path_")
+#: Arrays of feature numbers.
+_FEATURES = ("support_features_", "included_", "affiliations.support", "affiliations.feature", "names.features")
+#: Parameters that may be dicts, kept as lists of pairs.
+_DICTS = ("class_weight",)
 _TABLE = ("support", "feature", "correlation", "owner")
 
 
@@ -69,6 +74,7 @@ class FittedModel(Estimator, Protocol):
     target_: Target
     classes_: np.ndarray
     support_features_: np.ndarray
+    included_: np.ndarray
     weights_: np.ndarray
     output_weights_: np.ndarray
     coef_: np.ndarray
@@ -161,6 +167,14 @@ def set_target(model: Any, target: Target) -> None:
         model.classes_ = np.array(target.classes)
 
 
+def names_in(model: Any, X: Any) -> Iterable[str] | None:
+    """Return the names of all features of a store, or of the data that a model was given; None without names."""
+    if isinstance(X, FeatureStore):
+        return X.iter_names() if X.has_names else None
+    names: Iterable[str] | None = getattr(model, "feature_names_in_", None)
+    return names
+
+
 def decision(columns: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     """Compute the decision values of a linear model on some features.
 
@@ -207,7 +221,7 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
     """Write a fitted model; the JSON file is written last and holds the checksum of the arrays."""
     folder = local_folder(path, "the place of a model")
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {name: getattr(model, name) for name in _ARRAYS}
+    arrays = {name: getattr(model, name) for name in (*_ARRAYS, "included_")}
     if model.affiliations_ is not None:
         arrays |= {f"affiliations.{name}": model.affiliations_[name].to_numpy() for name in _TABLE}
     if model.profile_ is not None:
@@ -234,9 +248,11 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Convert a NumPy number to a Python number and a dict to a list of pairs; return anything else unchanged."""
+    """Convert NumPy numbers and arrays to plain ones and a dict to a list of pairs; return anything else unchanged."""
     if isinstance(value, Mapping):
         return [[plain(key), plain(item)] for key, item in value.items()]
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -286,10 +302,11 @@ def load(class_of: Callable[[Target], type], path: str | os.PathLike[str]) -> An
 def _restore(cls: type, target: Target, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     # version 0.1 had no intercept, a single source of duals and a single output
     parameters = {"fit_intercept": False, "master": "cuts", **document["parameters"]}
-    parameters |= {name: dict(value) for name, value in parameters.items() if isinstance(value, list)}
+    parameters |= {name: dict(parameters[name]) for name in _DICTS if isinstance(parameters.get(name), list)}
     parameters.pop("scheduler", None)  # never connect to an address from a file
     model = cls(**parameters)
     arrays.setdefault("output_weights_", arrays["weights_"][None])
+    model.included_ = arrays.setdefault("included_", np.zeros(0, np.int64))
     _check_shapes(document, arrays, target.n_outputs)
     for name in _ARRAYS:
         setattr(model, name, arrays[name])
@@ -328,7 +345,7 @@ def _check_shapes(document: dict[str, Any], arrays: dict[str, np.ndarray], n_out
     mapped = min(k, MAX_MAPPED)
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {
         "support_features_": ("i", (k,)), "weights_": ("f", (k,)), "coef_": ("f", (n_outputs, k)),
-        "output_weights_": ("f", (n_outputs, k)),
+        "output_weights_": ("f", (n_outputs, k)), "included_": ("i", (-1,)),
         "intercept_": ("f", (n_outputs,)), "lower_bounds_": ("f", (n_cuts,)), "upper_bounds_": ("f", (n_cuts,)),
         "affiliations.support": ("i", (n_pairs,)), "affiliations.feature": ("i", (n_pairs,)),
         "affiliations.correlation": ("f", (n_pairs,)), "affiliations.owner": ("b", (n_pairs,)),
@@ -341,6 +358,5 @@ def _check_shapes(document: dict[str, Any], arrays: dict[str, np.ndarray], n_out
         kind, shape = wanted[name]
         if array.dtype.kind != kind or array.ndim != len(shape) or (-1 not in shape and array.shape != shape):
             raise ValueError(f"the array {name!r} is {array.dtype} of shape {array.shape}")
-        numbers = name in ("support_features_", "affiliations.support", "affiliations.feature", "names.features")
-        if numbers and array.size and not (array.min() >= 0 and array.max() < n_features):
+        if name in _FEATURES and array.size and not (array.min() >= 0 and array.max() < n_features):
             raise ValueError(f"{name!r} has features that are not among {n_features}")

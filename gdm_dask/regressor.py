@@ -20,6 +20,8 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
     ----------
     n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, fit_intercept, certify, master
         As in `GroupDiscoveryMachine`; `C` is for targets of unit variance.
+    include, exclude
+        As in `GroupDiscoveryMachine`. Included features need no number of effective samples.
     scheduler, n_workers, memory_limit, verbose
         As in `GroupDiscoveryMachine`.
     epsilon : float
@@ -69,10 +71,12 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         certify: bool = False,
         epsilon: float = 0.0,
         master: str | None = None,
+        include: Any = None,
+        exclude: Any = None,
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master,
+            n_workers, fit_intercept, certify, master, include, exclude,
         )  # fmt: skip
         self.epsilon = epsilon
 

@@ -20,14 +20,14 @@ from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import stored_data
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.cutting_plane.settings import expected_supports, settings_from
+from gdm_dask.cutting_plane.settings import constraints_from, expected_supports, settings_from
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.cutting_plane.trade_off import Split, splits_of
 from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import active_client, open_engine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_samples
-from gdm_dask.model import Estimator, decision
+from gdm_dask.model import Estimator, decision, names_in
 from gdm_dask.store import FeatureStore, as_store
 from gdm_dask.store.folder import write_whole
 from gdm_dask.system.resources import parse_bytes
@@ -101,8 +101,9 @@ def _scores(
     codes, classes = np.argmax(target.members(outputs), axis=0), np.array(store.classes)
     class_weight = parameters.get("class_weight")
     weights = [sample_weights(None, class_weight, classes, codes[split.train]) for split in splits]
+    constraints = constraints_from(parameters, store.shape[0], lambda: names_in(None, store))
     settings = [
-        settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], weights[0])
+        settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], weights[0], constraints)
         for chosen in combinations
     ]
     settings = [replace(one, rivals=(), n_folds=0) for one in settings]  # C follows the rule unless it is given
@@ -133,7 +134,7 @@ def _values(problem: Problem, outputs: np.ndarray, test: np.ndarray, k: int | No
     """Return decision values of samples that are not part of a problem."""
     features, rows, _ = select(problem, k)
     coef, intercept = refit(rows, outputs[:, problem.fold.samples], problem.task.refit)
-    return decision(with_samples(problem.whole_rows(features), test), coef, intercept)
+    return decision(with_samples(problem.whole.rows(features), test), coef, intercept)
 
 
 def _chosen_samples(n_samples: int, most: int | None) -> np.ndarray:

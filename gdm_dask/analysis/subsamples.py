@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from sklearn.utils import check_array
@@ -15,7 +15,7 @@ from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import groups_of, stored_data
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.cutting_plane.settings import Settings, expected_supports, settings_from
+from gdm_dask.cutting_plane.settings import Settings, constraints_from, expected_supports, settings_from
 from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
@@ -25,11 +25,14 @@ from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.passes import Together
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
-from gdm_dask.model import FittedModel
+from gdm_dask.model import FittedModel, names_in
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.target_files import check_targets
 from gdm_dask.store.targets import Target, infer_target
 from gdm_dask.system.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from gdm_dask.cutting_plane.constraints import Constraints
 
 logger = logging.getLogger(__name__)
 
@@ -109,11 +112,12 @@ def fit_subsamples(
     target, Y = _outputs(model, X, y, n_samples)
     codes, classes = target.members(Y).argmax(axis=0), np.array(getattr(target, "classes", ()))
     parameters = model.get_params(deep=False)
+    constraints = constraints_from(parameters, n_features, lambda: names_in(model, X))
     problems = []
     for repeat in range(n_repeats):
         samples = draw_samples(codes, fraction, seed + repeat)
         weights = sample_weights(None, parameters.get("class_weight"), classes, codes[samples])
-        settings = _settings(model, {**parameters, "certify": False}, Y[:, samples], weights)
+        settings = _settings(model, {**parameters, "certify": False}, Y[:, samples], weights, constraints)
         problems.append(Problem(Y[:, samples], settings, samples, weights))
     found: list[Groups] = []
     with ExitStack() as stack:
@@ -140,10 +144,14 @@ def fit_subsamples(
 
 
 def _settings(
-    model: FittedModel, parameters: dict[str, Any], targets: np.ndarray, weights: np.ndarray | None
+    model: FittedModel,
+    parameters: dict[str, Any],
+    targets: np.ndarray,
+    weights: np.ndarray | None,
+    constraints: Constraints | None,
 ) -> Settings:
     """Return the settings for a subsample; if folds chose C for the model, use the same candidate."""
-    settings = settings_from(parameters, model.n_features_in_, model.target_.kind, targets, weights)
+    settings = settings_from(parameters, model.n_features_in_, model.target_.kind, targets, weights, constraints)
     chosen = (getattr(model, "C_path_", None) or {}).get("chosen", 0)
     candidates = [settings, *settings.rivals][: chosen + 1]
     return replace(candidates[-1], rivals=(), n_folds=0)

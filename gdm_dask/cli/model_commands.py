@@ -88,7 +88,7 @@ def fit(
         outputs = known.encode(opened.y if y is None else y)
         given = parameters | {"epsilon": epsilon, "scheduler": chosen, "n_workers": workers}
         estimator = estimator_for(known, given)
-        enough = settings_of(estimator, opened.shape[0], known, outputs).n_supports
+        enough = settings_of(estimator, opened, known, outputs).n_supports
         with live_cuts(opened.shape[0], enough, estimator.tol, log_iteration) as on_cut:
             model = RunDirectory(run).fit(estimator, opened, resume, overwrite, callback=on_cut, y=y)
     summarise(model, run)

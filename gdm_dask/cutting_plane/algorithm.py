@@ -8,6 +8,7 @@ With the duals of the master problem over the cuts found so far,
 Both bounds refer to (4) over the features that no support covers. All cuts lie in this set. As supports are found, the
 set shrinks and the optimum of (4) over it can only fall, so earlier upper bounds stay valid. Cuts taken from a working
 set between two reads raise the lower bound; the upper bound is updated at the next read, which scores all features.
+`constraints` tells what changes if some features must or must not be supports.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def solve(
     on_read : callable, optional
         Called after all problems have taken their cuts from a read.
     """
+    _include(problems, data, on_cut)
     for problem in problems:
         problem.advance(on_cut)  # continue with the working set it was stopped with
     while waiting := [problem for problem in problems if not problem.stopped]:
@@ -50,6 +52,19 @@ def solve(
     for problem in problems:
         if problem.settings.n_supports is None and problem.cuts:
             problem.finish()
+
+
+def _include(problems: Sequence[Problem], data: Data, on_cut: Callable[[Problem], None]) -> None:
+    """Read the features that must be supports, and make them the first cut of each new problem."""
+    fresh = [problem for problem in problems if len(problem.include) and not problem.cuts]
+    if not fresh:
+        return
+    rows = data.rows(fresh[0].include)
+    for problem in fresh:
+        if problem.fold.samples is None and problem.settings.constraints is not None:
+            problem.settings.constraints.refuse_constant(problem.fold.of(rows).norms == 0.0)
+        if problem.begin(rows):
+            on_cut(problem)
 
 
 def _advance(

@@ -7,12 +7,13 @@ master problem proves, for all such S at once,
     1 / (4 P(S)) <= (quad(A) + 1/2 q) / lin(A)^2
 
 where q bounds the sum of squared scores of k uncorrelated features, over all features: supports cover nothing here. The
-duals of the chosen set give the first bound; a cutting plane with cuts of k features improves it.
+duals of the chosen set give the first bound; a cutting plane with cuts of k features improves it. `constraints` tells
+what changes if some features must or must not be chosen.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from gdm_dask.cutting_plane.matching import Cut, find_cut
 from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL
 from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.cutting_plane.tasks import task_of
-from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
+from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read, sizes_of
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.groups import prepare
 from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master
@@ -49,7 +51,8 @@ class Certificate:
     Attributes
     ----------
     share : float
-        In [0, 1]: the gain of the set is at least this share of the gain of any k uncorrelated features.
+        In [0, 1]: the gain of the set is at least this share of the gain of any k uncorrelated features. 1 if all k
+        features are included: there is no choice.
     n_reads : int
         Reads of the data that the proof needed.
     """
@@ -83,14 +86,17 @@ def certify(
     weights : ndarray of shape (n_samples,), optional
         Sample weights, as in the fit.
     """
+    is_included = np.isin(features, _included(settings))
+    if k == np.count_nonzero(is_included):
+        return Certificate(1.0, 0)
     search = Search(targets, settings, k, weights)
-    empty = objective(search.master.bound(0.0))
+    empty = search.begin(features[is_included], rows.rows(np.flatnonzero(is_included)))
     search.add(features, rows)
     reached = objective(search.master.solve_union(MASTER_TOL).lower)
     least, shares = 0.0, [0.0]
     while len(shares) <= CERTIFY_READS and (len(shares) < 3 or shares[-1] >= shares[-3] + LEAST_GROWTH):
         (found,) = read(data, [search.question()], [search.fold])
-        seen = WorkingSet(found, Supports(search.limit))
+        seen = WorkingSet(found, search.included)
         cut = search.find(seen, settings.matching)
         least = max(least, objective(search.master.bound(cut.bound)))
         possible = empty - least + ROUNDING * empty
@@ -100,13 +106,23 @@ def certify(
     return Certificate(shares[-1], len(shares) - 1)
 
 
+def _included(settings: Settings) -> np.ndarray:
+    return np.zeros(0, np.int64) if settings.constraints is None else settings.constraints.include
+
+
 def objective(theta: float) -> float:
     """Return P for theta = 1/(4P): an upper bound on theta gives a lower bound on P."""
     return 0.25 / theta if theta > 0 else np.inf
 
 
 class Search:
-    """Cutting plane over all features, with cuts of k features."""
+    """Cutting plane over all features, with cuts of k features.
+
+    Attributes
+    ----------
+    included : Supports
+        Included features, which all cuts hold.
+    """
 
     def __init__(self, targets: np.ndarray, settings: Settings, k: int, weights: np.ndarray | None = None) -> None:
         self.limit = correlation_limit(settings.tau)
@@ -114,42 +130,59 @@ class Search:
         self._task = task_of(settings.task, settings.epsilon)
         self.master = Master(targets, settings.C, weights, self._task.search, settings.intercept, MASTER_TOL)
         self._settings, self._k = settings, k
+        self.included = Supports(self.limit)
+        if settings.constraints is not None:
+            self.included.excluded = settings.constraints.exclude
         few = min(FEW_FEATURES, FEW_VALUES // self.master.rows.n_samples)
         self._most = max(MOST_FEATURES * (settings.n_supports or k), few)
         self._places: dict[int, int] = {}
         self._cuts: list[set[int]] = []
+
+    def begin(self, features: np.ndarray, rows: Block) -> float:
+        """Take the included features, and return P of the machine on them: without any, of no features."""
+        if not len(features):
+            return objective(self.master.bound(0.0))
+        self.included.add(features.tolist(), rows)
+        self.add(features, rows)
+        self._k -= len(features)
+        return objective(self.master.solve_union(MASTER_TOL).upper)
 
     def question(self) -> Question:
         """Ask for the best of all features under the current duals."""
         n_least = LEAST_CUTS * self._k
         n_working = max(self._settings.n_working, n_least)
         least_effective = self._task.least_effective(self.master.total_weight)
+        included = self.included
         return Question(
-            self.master.duals, n_working, n_values=WORKING_VALUES, n_least=n_least, least_effective=least_effective
-        )
+            self.master.duals, n_working, included.known(), WORKING_VALUES, n_least, least_effective=least_effective,
+            supports=prepare(included.rows, self.limit) if included.rows is not None and included.constrains else None,
+        )  # fmt: skip
 
     def find(self, seen: WorkingSet, matching: str) -> Cut:
         """Find the most violated cut."""
-        return find_cut(seen, self.master.duals, np.zeros(0), self._k, self.limit, matching)
+        cut = find_cut(seen, self.master.duals, np.zeros(0), self._k, self.limit, matching)
+        included = float(np.sum(sizes_of(self.included.rows, self.master.duals) ** 2))
+        return replace(cut, value=cut.value + included, bound=cut.bound + included)
 
     def improve(self, seen: WorkingSet, cut: Cut) -> bool:
         """Add a cut, and further cuts from the same working set; return whether the duals have changed."""
         n_before = len(self._cuts)
         while len(self._cuts) < n_before + self._settings.cuts_per_read and self._is_worth_it(seen, cut):
             positions = np.array(cut.positions)
-            self.add(seen.features[positions], seen.rows.rows(positions))
+            features = np.concatenate([seen.features[positions], self.included.features]).astype(np.int64)
+            self.add(features, seen.rows.rows(positions))
             self.master.solve(SEARCH_TOL)
             seen.take([])  # the scores have changed since the read
             cut = self.find(seen, "greedy")
         return len(self._cuts) > n_before
 
     def _is_worth_it(self, seen: WorkingSet, cut: Cut) -> bool:
-        features = set(seen.features[cut.positions].tolist())
-        is_new = bool(features) and features not in self._cuts
+        features = {*seen.features[cut.positions].tolist(), *self.included.features}
+        is_new = bool(cut.positions) and features not in self._cuts
         return is_new and len(self._places.keys() | features) <= self._most
 
     def add(self, features: np.ndarray, rows: Block) -> None:
-        """Add a cut to the master problem, with the rows of features that no earlier cut holds."""
+        """Add a cut to the master problem, given the rows of at least its first features: all that are new to it."""
         fresh = np.array([n for n, feature in enumerate(features.tolist()) if feature not in self._places], np.int64)
         for feature in features[fresh].tolist():
             self._places[feature] = len(self._places)

@@ -205,7 +205,7 @@ def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.nda
     supports, pool, working = np.array(document["supports"]), np.array(document["pool"], np.int64), state["working"]
     wanted = np.unique(np.concatenate([supports, pool, working]))
     whole = data.rows(wanted)
-    problem.keep_whole(wanted.tolist(), whole)
+    problem.whole.add(wanted, whole)
     rows = problem.fold.of(whole)
 
     def rows_of(features: np.ndarray) -> Block:

@@ -89,7 +89,7 @@ def find_cut(
     new_only : bool
     """
     sizes = seen.sizes(duals)
-    norm = math.sqrt(sum(squared_norm(row) for row in duals))
+    norm = norm_of(duals)
     least = NEGLIGIBLE * norm
     order = seen.order(sizes, least)
     usable = np.zeros(0) if new_only else support_sizes
@@ -111,6 +111,11 @@ def find_cut(
     is_crowded = len(positions) + len(supports) < size and seen.floor > least
     bound = max(bound, value)
     return Cut(positions, supports, sizes, support_sizes, norm, value, bound, is_crowded, seen.passed(order))
+
+
+def norm_of(duals: np.ndarray) -> float:
+    """Norm of the duals of all outputs."""
+    return math.sqrt(sum(squared_norm(row) for row in duals))
 
 
 def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list[int]:

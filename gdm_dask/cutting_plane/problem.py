@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gdm_dask.cutting_plane.matching import Cut, find_cut
+from gdm_dask.cutting_plane.matching import Cut, find_cut, norm_of
 from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.cutting_plane.tasks import task_of
-from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WorkingSet, sizes_of
-from gdm_dask.features.block import Block, stack
+from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WholeRows, WorkingSet, sizes_of
+from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import prepare
 from gdm_dask.features.moments import Fold
@@ -36,7 +36,7 @@ class Iteration:
     number : int
         From 1.
     cut : list of int
-        Features of the cut, by rank.
+        Features of the cut, by rank; included features, which all cuts hold, in the first cut only.
     n_new : int
         Features of the cut that became supports.
     n_supports : int
@@ -103,10 +103,12 @@ class Problem:
     fold : Fold
         Samples and weights.
     task : Task
+    include : ndarray of int64, increasing
+        Features that must be supports: the first cut, and part of every other.
     supports : Supports
     master : Master
     cuts : list of list of int
-        Features of each cut.
+        Features of each cut, apart from included features in the first.
     solution : MasterSolution or None
         Solution of the last master problem.
     lower_bounds, upper_bounds : list of float
@@ -116,6 +118,8 @@ class Problem:
     working_set : WorkingSet or None
         Working set from which further cuts can be taken.
     pool : Pool
+    whole : WholeRows
+        Rows of supports and pool with all samples.
     n_reads : int
     is_crowded : bool
         Whether covered features filled a working set: the next reads leave them out.
@@ -132,6 +136,9 @@ class Problem:
         self.fold = Fold(samples, weights)
         self.task = task_of(settings.task, settings.epsilon)
         self.supports = Supports(correlation_limit(settings.tau))
+        self.include = np.zeros(0, np.int64)
+        if settings.constraints is not None:
+            self.include, self.supports.excluded = settings.constraints.include, settings.constraints.exclude
         self.master = Master(targets, settings.C, weights, self.task.search, settings.intercept, MASTER_TOL)
         self.cuts: list[list[int]] = []
         self.solution: MasterSolution | None = None
@@ -145,7 +152,7 @@ class Problem:
         self.is_crowded = False
         self._upper = np.inf
         self._cost = 0.0, 0
-        self._whole: list[tuple[list[int], Block]] = []
+        self.whole = WholeRows(samples is not None)
 
     @property
     def gap(self) -> float:
@@ -154,6 +161,12 @@ class Problem:
             return 1.0
         upper = self.upper_bounds[-1]
         return max(0.0, (upper - self.lower_bounds[-1]) / upper) if upper > 0 else 0.0
+
+    @property
+    def n_included(self) -> int:
+        """Number of included features among the supports, of which they are the first."""
+        include = set(self.include.tolist())
+        return sum(feature in include for feature in self.supports.features[: len(include)])
 
     @property
     def n_wanted(self) -> int:
@@ -179,6 +192,23 @@ class Problem:
         n_least = LEAST_CUTS * self.settings.cut_size
         least_effective = self.task.least_effective(self.master.total_weight)
         return Question(self.master.duals, k, self.supports.known(), n_values, n_least, least_effective=least_effective)
+
+    def begin(self, whole: Block) -> bool:
+        """Take the included features that vary as the first cut, given their rows with all samples; tell if any do."""
+        clock, rows = work_clock(), self.fold.of(whole)
+        there = np.flatnonzero(rows.norms)
+        features, rows = self.include[there], rows.rows(there)
+        if not len(features):
+            return False
+        self.whole.add(features, whole.rows(there))
+        self.supports.add(features.tolist(), rows)
+        scores = sizes_of(rows, self.master.duals) / norm_of(self.master.duals)
+        order = np.lexsort((features, -scores))
+        self._add_solved(features[order].tolist(), rows)
+        most = (len(features) + self.settings.cut_size) * self.master.largest_square()
+        self._upper = self.upper_bounds[-1] = self.master.bound(most)
+        self._note(scores[order].tolist(), len(features), (0, 0), {"matching": 0.0, "master": work_clock() - clock})
+        return True
 
     def see(self, seen: Seen, seconds: float = 0.0, bytes_read: int = 0) -> None:
         """Take the result of a read, and its cost."""
@@ -215,16 +245,6 @@ class Problem:
         """Take the bound of the last duals from the result of a read."""
         self._bound(self._find_cut(WorkingSet(seen, self.supports)))
 
-    def whole_rows(self, features: np.ndarray) -> Block:
-        """Return raw rows of supports or pool features with all samples, for a problem on some of the samples."""
-        places = {feature: n for n, feature in enumerate(feature for known, _ in self._whole for feature in known)}
-        return stack([rows for _, rows in self._whole]).rows(np.array([places[j] for j in features.tolist()], np.int64))
-
-    def keep_whole(self, features: list[int], rows: Block) -> None:
-        """Keep rows with all samples if the problem has only some: the other samples will judge."""
-        if self.fold.samples is not None and features:
-            self._whole.append((features, rows))
-
     def finish(self) -> None:
         """Solve the last master problem to full accuracy: its weights are the result."""
         self.solution = self.master.solve(MASTER_TOL)
@@ -244,18 +264,27 @@ class Problem:
         matched = work_clock()
         self._keep_passed(seen, cut)
         self._keep_seen(seen, cut.positions[:n_new])
-        self.add_cut(self._features(seen, cut, n_new), seen.take(cut.positions[:n_new]))
+        features, sizes = self._features(seen, cut, n_new)
+        self._add_solved(features, seen.take(cut.positions[:n_new]))
+        seconds = {"matching": matched - clock, "master": work_clock() - matched}
+        self._note((sizes / cut.norm).tolist(), n_new, (len(seen.features), seen.n_compared), seconds)
+        return True
+
+    def _add_solved(self, features: list[int], rows: Block | None) -> None:
+        """Add a cut and solve the master problem."""
+        self.add_cut(features, rows)
         self.solution = self._solve_master()
         self.lower_bounds.append(max([self._lower(self.solution), *self.lower_bounds[-1:]]))
         self.upper_bounds.append(self._upper)
-        self._note(seen, cut, n_new, {"matching": matched - clock, "master": work_clock() - matched})
-        return True
 
     def _find_cut(self, seen: WorkingSet) -> Cut:
         settings = self.settings
         sizes = sizes_of(self.supports.rows, self.master.duals)
         limit, new_only = self.supports.limit, settings.n_supports is not None
-        return find_cut(seen, self.master.duals, sizes, settings.cut_size, limit, settings.matching, new_only)
+        included = float(np.sum(sizes[: self.n_included] ** 2))
+        sizes[: self.n_included] = 0.0  # they are in the cut already
+        cut = find_cut(seen, self.master.duals, sizes, settings.cut_size, limit, settings.matching, new_only)
+        return replace(cut, value=cut.value + included, bound=cut.bound + included)
 
     def _bound(self, cut: Cut) -> None:
         """Update the upper bound on (4); it belongs to the duals of the cuts so far."""
@@ -284,19 +313,19 @@ class Problem:
         return not self.stopped
 
     def _is_repeated(self, seen: WorkingSet, cut: Cut) -> bool:
-        return set(self._features(seen, cut, len(cut.positions))) in [set(earlier) for earlier in self.cuts]
+        return set(self._features(seen, cut, len(cut.positions))[0]) in [set(earlier) for earlier in self.cuts]
 
     def _is_satisfied(self, cut: Cut) -> bool:
         """Return whether the master problem over the cuts so far satisfies this cut, well within the tolerance."""
         return bool(self.lower_bounds[-1] >= (1.0 - SATISFIED * self.settings.tol) * self.master.bound(cut.value))
 
-    def _features(self, seen: WorkingSet, cut: Cut, n_new: int) -> list[int]:
-        """Return the features of a cut by rank, with `n_new` new ones."""
+    def _features(self, seen: WorkingSet, cut: Cut, n_new: int) -> tuple[list[int], np.ndarray]:
+        """Return the features of a cut by rank, with `n_new` new ones, and their |scores|."""
         new = cut.positions[:n_new]
         features = np.array([*seen.features[new], *(self.supports.features[place] for place in cut.supports)])
         sizes = np.concatenate([cut.sizes[new], cut.support_sizes[cut.supports]])
-        ranked: list[int] = features[np.lexsort((features, -sizes))].tolist()
-        return ranked
+        order = np.lexsort((features, -sizes))
+        return features[order].tolist(), sizes[order]
 
     def _keep_passed(self, seen: WorkingSet, cut: Cut) -> None:
         """Add the features that the cut passed over to the pool."""
@@ -307,13 +336,14 @@ class Problem:
             self._keep_seen(seen, fresh)
 
     def _keep_seen(self, seen: WorkingSet, positions: list[int]) -> None:
-        if seen.whole is not None and self.fold.samples is not None:
-            self.keep_whole(seen.features[positions].tolist(), seen.whole.rows(np.array(positions, np.int64)))
+        if seen.whole is not None and self.whole.is_needed:
+            self.whole.add(seen.features[positions], seen.whole.rows(np.array(positions, np.int64)))
 
     def add_cut(self, features: list[int], rows: Block | None) -> None:
-        """Add a cut to the master problem; `rows` holds the features that became supports with it."""
+        """Add a cut and the included features to the master problem; `rows` holds the features that are new."""
         position = {feature: place for place, feature in enumerate(self.supports.features)}
         places = np.array([position[feature] for feature in features])
+        places = np.concatenate([np.setdiff1d(np.arange(self.n_included), places), places])
         if rows is None:
             self.master.add_cut(places, np.zeros((0, self.master.rows.n_samples)), np.zeros(0), np.zeros(0))
         else:
@@ -329,11 +359,12 @@ class Problem:
         """Lower bound on (4): the master's own, or computed from the merged machine's weights split by cut.
 
         The merged cut is larger than (4) allows, so its optimum bounds nothing. But its weights are a solution of (5)
-        if the norms of the cuts are summed, as in (5), instead of their squares.
+        if the norms of the cuts are summed, as in (5), instead of their squares. Included features are in all cuts.
         """
         if not self.settings.merged:
             return solution.lower
-        squares = np.array([np.sum(solution.weights[:, cut] ** 2) for cut in self.master.cuts])
+        first = self.n_included
+        squares = np.array([np.sum(solution.weights[:, cut[cut >= first]] ** 2) for cut in self.master.cuts])
         value = 0.25 / solution.lower - 0.5 * squares.sum() + 0.5 * np.sqrt(squares).sum() ** 2
         return float(0.25 / value) if np.isfinite(solution.lower) else solution.lower
 
@@ -344,25 +375,21 @@ class Problem:
         """
         return float(np.clip(min(1e-2 * self.gap, 0.1 * self.settings.tol), MASTER_TOL, 1e-4))
 
-    def _note(self, seen: WorkingSet, cut: Cut, n_new: int, seconds: dict[str, float]) -> None:
-        """Record the cut that was added last."""
-        features = self.cuts[-1]
+    def _note(self, scores: list[float], n_new: int, n_seen: tuple[int, int], seconds: dict[str, float]) -> None:
+        """Record the cut that was added last, with the numbers of features that were ranked and examined for it."""
         (read_seconds, bytes_read), self._cost = self._cost, (0.0, 0)
-        sizes = dict(zip(seen.features[cut.positions].tolist(), cut.sizes[cut.positions].tolist(), strict=True))
-        sizes |= {self.supports.features[place]: float(cut.support_sizes[place]) for place in cut.supports}
-        scores = [sizes[feature] / cut.norm for feature in features]
         self.iterations.append(
             Iteration(
                 number=len(self.cuts),
-                cut=features,
+                cut=self.cuts[-1],
                 n_new=n_new,
                 n_supports=len(self.supports.features),
                 best_score=scores[0],
                 lower=self.lower_bounds[-1],
                 upper=self.upper_bounds[-1],
                 gap=self.gap,
-                n_ranked=len(seen.features),
-                n_examined=seen.n_compared,
+                n_ranked=n_seen[0],
+                n_examined=n_seen[1],
                 bytes_read=bytes_read,
                 seconds={"scores": read_seconds, **seconds},
                 scores=scores,

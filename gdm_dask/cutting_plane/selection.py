@@ -17,8 +17,9 @@ which is (3) with an intercept, summed over the outputs k, with the squared hing
    its expectation for independent features, so that nothing is gained below that.
 
 Swaps may also bring in a feature that was passed over because it correlates with a support, in place of that support;
-the chosen features are always pairwise uncorrelated. While the active samples stay the same, the cost of a removal or a
-swap has a closed form (see `svm`); the active samples are updated after each round.
+the chosen features are always pairwise uncorrelated. Included features are neither removed nor exchanged, and may
+correlate with each other. While the active samples stay the same, the cost of a removal or a swap has a closed form
+(see `svm`); the active samples are updated after each round.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
     weights = solution.weights / np.abs(solution.duals).sum()  # the weights that belong to alpha
     if k is None:
         strengths = strengths_of(weights)
-        chosen = np.flatnonzero(strengths > NO_WEIGHT * strengths.max())
+        has_weight = strengths > NO_WEIGHT * strengths.max()
+        has_weight[: problem.n_included] = True
+        chosen = np.flatnonzero(has_weight)
         weights = weights[:, chosen]
     elif len(features) <= k:
         chosen = np.arange(len(features))
@@ -77,7 +80,9 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
         n_hessians = 1 if loss.one_gram else len(master.targets)
         others, other_rows = problem.pool.without(features, MAX_OTHERS // n_hessians)
         C = problem.settings.C_choice or problem.settings.C
-        chosen, weights = choose(master.rows, master.targets, C, k, other_rows, limit, master.weights, loss)
+        chosen, weights = choose(
+            master.rows, master.targets, C, k, other_rows, limit, master.weights, loss, problem.n_included
+        )
         if other_rows is not None:
             features, rows = features + others, stack([rows, other_rows])
     order = np.argsort(-strengths_of(weights), kind="stable")
@@ -105,9 +110,10 @@ def _why_fewer(problem: Problem) -> str:
     settings = problem.settings
     if problem.stopped == "max_cuts":
         return f"the search ended after max_cuts={settings.max_cuts} cuts of up to {settings.cut_size}"
+    others = "all others that may enter" if len(problem.supports.excluded) else "all others"
     if settings.tau == 0:
-        return "all others are constant, or their scores are 0"
-    return f"all others are constant or correlate with one of them (|rho| >= {1 - settings.tau:g})"
+        return f"{others} are constant, or their scores are 0"
+    return f"{others} are constant or correlate with one of them (|rho| >= {1 - settings.tau:g})"
 
 
 def choose(
@@ -119,6 +125,7 @@ def choose(
     limit: float,
     sample_weights: np.ndarray | None = None,
     loss: Loss = SQUARED_HINGE,
+    n_included: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the best `k` of the given uncorrelated features, or features that replace them.
 
@@ -136,11 +143,13 @@ def choose(
         ``|rho|`` from which two features correlate.
     sample_weights : ndarray of shape (n_samples,), optional
     loss : Loss
+    n_included : int
+        The first so many supports are always chosen; they may correlate with each other.
 
     Returns
     -------
     chosen : ndarray of shape (k,)
-        Positions among the supports and, after them, the others; pairwise uncorrelated.
+        Positions among the supports and, after them, the others; pairwise uncorrelated but for included ones.
     weights : ndarray of shape (n_outputs, k)
         Weights of the chosen features in the machine on them alone.
 
@@ -156,13 +165,13 @@ def choose(
     """
     with single_threaded_blas():
         machine = LocalMachine(supports, targets, C, sample_weights, loss)
-        chosen = _backward(machine, np.arange(supports.n_rows), k)
+        chosen = _backward(machine, np.arange(supports.n_rows), k, n_included)
         if others is not None:
             machine.extend(others)
         conflicts = machine.correlations >= limit
-        chosen = _swap(machine, chosen, conflicts, 0.0, np.inf)
+        chosen = _swap(machine, chosen, conflicts, 0.0, np.inf, n_included)
         most = machine.value + redundancy_budget(k) * machine.explained
-        chosen = _swap(machine, chosen, conflicts, REDUNDANCY_PRICE, most)
+        chosen = _swap(machine, chosen, conflicts, REDUNDANCY_PRICE, most, n_included)
         return chosen, machine.W[:, chosen]
 
 
@@ -183,8 +192,8 @@ def _cost(machine: LocalMachine, chosen: np.ndarray, price: float) -> float:
     return float(price * np.log(_redundancy(machine, chosen)) - np.log(max(machine.explained, TINY)))
 
 
-def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
-    """Remove the features whose removal raises F least until `k` are left."""
+def _backward(machine: LocalMachine, chosen: np.ndarray, k: int, n_included: int) -> np.ndarray:
+    """Remove the features whose removal raises F least until `k` are left; included ones stay."""
     machine.solve(chosen)
     while len(chosen) > k:
         hessians, gradients = machine.subset_quadratic()
@@ -193,7 +202,8 @@ def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
         left = np.ones(len(chosen), bool)
         for _ in range(min(max(1, int(BACKWARD_PART * len(chosen))), len(chosen) - k)):
             spread = np.where(left, np.diagonal(inverses, axis1=1, axis2=2), 1.0)
-            gone = int(np.argmin(np.where(left, (weights**2 / spread).sum(axis=0), np.inf)))
+            can_go = left & (chosen >= n_included)
+            gone = int(np.argmin(np.where(can_go, (weights**2 / spread).sum(axis=0), np.inf)))
             left[gone] = False
             columns = inverses[:, :, gone] / spread[:, [gone]]
             weights = np.where(left, weights - columns * weights[:, [gone]], 0.0)
@@ -203,12 +213,14 @@ def _backward(machine: LocalMachine, chosen: np.ndarray, k: int) -> np.ndarray:
     return chosen
 
 
-def _swap(machine: LocalMachine, chosen: np.ndarray, conflicts: np.ndarray, price: float, most: float) -> np.ndarray:
+def _swap(
+    machine: LocalMachine, chosen: np.ndarray, conflicts: np.ndarray, price: float, most: float, n_included: int
+) -> np.ndarray:  # fmt: skip
     """Exchange chosen features for others while the cost falls and F stays at or below `most`."""
     step = max(1, len(chosen) // 10)
     for _ in range(MAX_SWAP_ROUNDS):
         before, W, b = _cost(machine, chosen, price), machine.W, machine.b
-        trial = _swapped(machine, chosen, step, conflicts, price)
+        trial = _swapped(machine, chosen, step, conflicts, price, n_included)
         if np.array_equal(trial, chosen):
             return chosen
         machine.solve(trial)
@@ -224,11 +236,11 @@ def _swap(machine: LocalMachine, chosen: np.ndarray, conflicts: np.ndarray, pric
 
 
 def _swapped(
-    machine: LocalMachine, chosen: np.ndarray, n_swaps: int, conflicts: np.ndarray, price: float
-) -> np.ndarray:  # fmt: skip
+    machine: LocalMachine, chosen: np.ndarray, n_swaps: int, conflicts: np.ndarray, price: float, n_included: int
+) -> np.ndarray:
     """Make the best exchanges, up to `n_swaps`, for fixed active samples.
 
-    A new feature may conflict only with the feature it replaces.
+    A new feature may conflict only with the feature it replaces, and replaces no included one.
     """
     hessians, gradients = machine.quadratic()
     sharing = np.split(gradients, len(hessians))
@@ -243,6 +255,7 @@ def _swapped(
         gain += redundant[np.ix_(chosen, chosen)].sum(axis=1)[:, None] - (pairs.sum(axis=0) - pairs)
         close = conflicts[np.ix_(chosen, others)]
         gain[close.sum(axis=0) - close > 0] = -np.inf
+        gain[chosen < n_included] = -np.inf
         out, into = np.unravel_index(int(np.argmax(gain)), gain.shape)
         if gain[out, into] < SWAP_GAIN * machine.value:
             break

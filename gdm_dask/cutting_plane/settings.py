@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.weights import is_class_weight
 from gdm_dask.errors import BadInput
 from gdm_dask.features.ranking import WORKING_FEATURES
+
+if TYPE_CHECKING:
+    from gdm_dask.cutting_plane.constraints import Constraints, Names
 
 #: Number of cuts for a wanted number of supports: each cut holds a twentieth of them.
 CUTS_PER_SELECTION = 20
@@ -44,6 +47,8 @@ CHOICE_FACTOR = 0.3
 N_FOLDS = 4
 
 MASTERS = ("merged", "cuts")
+#: Parameters about features that must or must not be supports.
+CONSTRAINTS = ("include", "exclude")
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ class Settings:
         Number of outputs of the targets.
     epsilon : float
         Errors of numbers, in standard deviations, that cost nothing.
+    constraints : Constraints or None
+        Features that must or must not be supports.
     """
 
     C: float
@@ -109,6 +116,7 @@ class Settings:
     task: str = "two classes"
     n_outputs: int = 1
     epsilon: float = 0.0
+    constraints: Constraints | None = None
 
     @property
     def candidates(self) -> tuple[Settings, ...]:
@@ -145,6 +153,7 @@ def choose_settings(
     task: str = "two classes",
     n_outputs: int = 1,
     epsilon: float = 0.0,
+    constraints: Constraints | None = None,
 ) -> Settings:
     """Choose the settings of the cutting plane for data of this size.
 
@@ -156,7 +165,7 @@ def choose_settings(
         Weight of the samples of each class, a single weight for numbers; half of all samples each by default.
     fewest : int, optional
         Number of samples in the smallest class; its weight by default.
-    task, n_outputs
+    task, n_outputs, constraints
         As in `Settings`.
 
     Examples
@@ -181,6 +190,7 @@ def choose_settings(
         task=task,
         n_outputs=n_outputs,
         epsilon=epsilon,
+        constraints=constraints,
     )
 
     def entering(n_wanted: int | None, **options: Any) -> Settings:
@@ -264,8 +274,22 @@ def _is(value: Any, kinds: tuple[type, ...] = (int, np.integer)) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
+def constraints_from(parameters: Mapping[str, Any], n_features: int, names: Names) -> Constraints | None:
+    """Constraints for the parameters of an estimator, see `resolve`; None if there are none."""
+    if all(parameters.get(name) is None for name in CONSTRAINTS):
+        return None
+    from gdm_dask.cutting_plane.constraints import resolve
+
+    return resolve(parameters, n_features, names)
+
+
 def settings_from(
-    parameters: Mapping[str, Any], n_features: int, task: str, targets: np.ndarray, weights: np.ndarray | None = None
+    parameters: Mapping[str, Any],
+    n_features: int,
+    task: str,
+    targets: np.ndarray,
+    weights: np.ndarray | None = None,
+    constraints: Constraints | None = None,
 ) -> Settings:
     """Settings for the parameters of an estimator on `n_features` features.
 
@@ -279,6 +303,8 @@ def settings_from(
         Outputs of the target.
     weights : ndarray of shape (n_samples,), optional
         Sample weights.
+    constraints : Constraints, optional
+        From `constraints_from`.
     """
     check_parameters(parameters)
     k = parameters["n_features_to_select"]
@@ -289,10 +315,11 @@ def settings_from(
     return choose_settings(
         n_features, round(sum(counts)), counts=counts, fewest=int(min(there)), task=task,
         n_outputs=len(targets), epsilon=float(parameters.get("epsilon", 0.0)), k=None if k is None else int(k),
-        intercept=bool(parameters["fit_intercept"]), **same,
+        intercept=bool(parameters["fit_intercept"]), constraints=constraints, **same,
     )  # fmt: skip
 
 
 def expected_supports(settings: Settings) -> int:
     """Number of supports that may enter, for the memory plan."""
-    return max(one.n_supports or one.cut_size * min(one.max_cuts, MAX_CUTS) for one in settings.candidates)
+    n_included = 0 if settings.constraints is None else len(settings.constraints.include)
+    return max(one.n_supports or n_included + one.cut_size * min(one.max_cuts, MAX_CUTS) for one in settings.candidates)

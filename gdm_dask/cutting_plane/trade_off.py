@@ -233,7 +233,7 @@ def held_out_losses(
     features, rows, _ = select(problem, k)
     machine = Master(master.targets, 1.0, master.weights, loss)
     machine.add_cut(np.arange(len(features)), rows.matrix(), rows.means, rows.norms)
-    held_out = with_samples(problem.whole_rows(features), samples).matrix()
+    held_out = with_samples(problem.whole.rows(features), samples).matrix()
     per_support = _n_effective(problem.task, master.targets, master.weights) / k
     losses = []
     for factor in RIDGE_FACTORS:

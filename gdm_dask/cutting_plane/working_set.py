@@ -41,12 +41,15 @@ class Supports:
         Raw rows of the supports.
     covered : set of int
         Features known to correlate with a support.
+    excluded : ndarray of int64, increasing
+        Features that must not become supports.
     """
 
     limit: float
     features: list[int] = field(default_factory=list)
     rows: Block | None = None
     covered: set[int] = field(default_factory=set)
+    excluded: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def constrains(self) -> bool:
@@ -60,7 +63,8 @@ class Supports:
 
     def known(self) -> np.ndarray:
         """Features that a read can leave out."""
-        return np.array(sorted({*self.features, *self.covered}), np.int64)
+        known = np.array(sorted({*self.features, *self.covered}), np.int64)
+        return np.union1d(known, self.excluded) if len(self.excluded) else known
 
 
 @dataclass
@@ -93,6 +97,32 @@ class Pool:
         if not others:
             return [], None
         return [self.features[place] for place in others], stack(self._rows).rows(np.array(others))
+
+
+@dataclass
+class WholeRows:
+    """Raw rows with all samples, for a problem on some of the samples: the others will judge.
+
+    Attributes
+    ----------
+    is_needed : bool
+        Whether the problem has only some of the samples; if not, nothing is kept.
+    """
+
+    is_needed: bool
+    _features: list[int] = field(default_factory=list)
+    _rows: list[Block] = field(default_factory=list)
+
+    def add(self, features: np.ndarray, rows: Block) -> None:
+        """Keep the rows of further features."""
+        if self.is_needed and len(features):
+            self._features += features.tolist()
+            self._rows.append(rows)
+
+    def rows(self, features: np.ndarray) -> Block:
+        """Return the rows of features that were kept."""
+        places = {feature: place for place, feature in enumerate(self._features)}
+        return stack(self._rows).rows(np.array([places[feature] for feature in features.tolist()], np.int64))
 
 
 def count_values(rows: Block) -> int:

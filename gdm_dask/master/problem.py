@@ -252,6 +252,11 @@ class Master:
         """
         return upper_bound(self._newton.linear, self._newton.quadratic, most)
 
+    def largest_square(self) -> float:
+        """Return an upper bound on the squared score of any feature of norm 1, by the Cauchy-Schwarz inequality."""
+        weights = 1.0 if self.weights is None else np.where(self.weights > 0, self.weights, np.inf)
+        return float(np.sum(self.duals**2 / weights))
+
     def state(self) -> dict[str, np.ndarray]:
         """Return everything the next solution starts from, apart from the cuts."""
         newton = self._newton

@@ -109,7 +109,7 @@ def _fit(
         opened = gdm_dask.open_store(store)
         target = opened.own_target()
         estimator = estimator_for(target, parameters | {"scheduler": client})
-        progress = _Progress(settings_of(estimator, opened.shape[0], target, opened.outputs()))
+        progress = _Progress(settings_of(estimator, opened, target, opened.outputs()))
 
         def on_cut(iteration: Iteration) -> None:
             log.write(str(iteration))

@@ -152,9 +152,12 @@ class FeatureStore:
     @property
     def feature_names(self) -> list[str] | None:
         """Names of all features, or None; `names_of` is cheaper for a few."""
-        if not self.has_names:
-            return None
-        return [name for number in range(self.n_blocks) for name in unpack_text(*self._packed_names(number), self.url)]
+        return [*self.iter_names()] if self.has_names else None
+
+    def iter_names(self) -> Iterator[str]:
+        """Yield the names of all features, in order; the store must have names."""
+        for number in range(self.n_blocks):
+            yield from unpack_text(*self._packed_names(number), self.url)
 
     def names_of(self, features: np.ndarray) -> list[str]:
         """Return the names of some features (their numbers as text if the store has no names)."""

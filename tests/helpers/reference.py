@@ -49,9 +49,11 @@ def uncovered(close: np.ndarray, supports: list[int]) -> list[int]:
     return [j for j in range(len(close)) if j in supports or not close[j, supports].any()]
 
 
-def greedy_cut(c: np.ndarray, close: np.ndarray, size: int, supports: list[int]) -> list[int]:
-    """Algorithm 2: walk down the ranking, take what correlates with nothing taken, stop at `size`."""
-    free = set(uncovered(close, supports))
+def greedy_cut(
+    c: np.ndarray, close: np.ndarray, size: int, supports: list[int], barred: tuple[int, ...] = ()
+) -> list[int]:
+    """Algorithm 2: walk down the ranking, take what correlates with nothing taken and is not barred, stop at `size`."""
+    free = set(uncovered(close, supports)) - set(barred)
     cut: list[int] = []
     for j in ranking(c):
         if len(cut) < size and j in free and not close[j, cut].any():
@@ -71,21 +73,30 @@ def best_value(c: np.ndarray, close: np.ndarray, size: int, among: list[int]) ->
     return max((float(np.sum(c[list(cut)] ** 2)) for cut in feasible_cuts(close, size, among)), default=0.0)
 
 
-def master_optimum(X: np.ndarray, y: np.ndarray, cuts: list, C: float) -> float:
-    """The optimum of (5) over `cuts`, by Clarabel."""
+def master_optimum(X: np.ndarray, y: np.ndarray, cuts: list, C: float, include: list[int] | None = None) -> float:
+    """The optimum of (5) over `cuts`, by Clarabel; every cut holds the included features beside its own."""
     Z = normalise(X) * y
     beta, top = cp.Variable(len(y), nonneg=True), cp.Variable()  # alpha = beta / sqrt(n), to be of the size of 1
     constraints = [cp.sum(beta) == np.sqrt(len(y)), *(cp.norm(Z[list(cut)] @ beta) <= top for cut in cuts)]
-    problem = cp.Problem(cp.Minimize(0.5 * cp.square(top) + cp.sum_squares(beta) / (2 * C)), constraints)
+    squares = cp.square(top) + (cp.sum_squares(Z[include] @ beta) if include else 0.0)
+    problem = cp.Problem(cp.Minimize(0.5 * squares + cp.sum_squares(beta) / (2 * C)), constraints)
     problem.solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
     return float(problem.value) / len(y)
 
 
-def optimum(X: np.ndarray, y: np.ndarray, close: np.ndarray, size: int, C: float, among: list[int]) -> float:
+def optimum(
+    X: np.ndarray,
+    y: np.ndarray,
+    close: np.ndarray,
+    size: int,
+    C: float,
+    among: list[int],
+    include: list[int] | None = None,
+) -> float:
     """The optimum of (4) over some features, by Clarabel with every cut there is (those that no other cut contains)."""
     cuts = [set(cut) for cut in feasible_cuts(close, size, among)]
     largest = [sorted(cut) for cut in cuts if not any(cut < other for other in cuts)]
-    return master_optimum(X, y, largest, C)
+    return master_optimum(X, y, largest, C, include)
 
 
 def groups(X: np.ndarray, supports: list[int], tau: float) -> dict[int, list[int]]:

@@ -1,0 +1,373 @@
+"""Features that must or must not be supports: cuts, bounds and certificates against enumeration, and the whole fit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import reference
+from helpers.clusters import same_model
+from helpers.instances import data_of, informative, kinds, many, memory, seeds, whole
+from hypothesis import given
+from hypothesis import strategies as st
+from test_certificate import objective
+
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, load_model, stability_selection
+from gdm_dask.analysis.cross_validation import tune
+from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.certificate import certify
+from gdm_dask.cutting_plane.constraints import Constraints, resolve
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.cutting_plane.selection import select
+from gdm_dask.cutting_plane.settings import Settings, choose_settings
+from gdm_dask.errors import BadInput
+from gdm_dask.features.scores import scores
+from gdm_dask.pipeline.run_directory import RunDirectory
+
+taus, sizes = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3)
+
+
+def drawn(X: np.ndarray, seed: int, n_included: int) -> Constraints:
+    """Some features that vary to include, and some others to exclude."""
+    rng = np.random.default_rng(seed + 3)
+    varied = rng.permutation(np.flatnonzero(np.ptp(X, axis=1) > 0))
+    include, rest = np.sort(varied[:n_included]), varied[n_included:]
+    return Constraints(include, np.sort(rest[: len(rest) // 3]), [str(feature) for feature in include])
+
+
+class Run:
+    """A run of the cutting plane that remembers the duals of every cut."""
+
+    def __init__(self, X, y, constraints: Constraints, sparse: bool = False, **options) -> None:
+        defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-5, "intercept": False}
+        self.settings = Settings(**defaults | options, constraints=constraints)
+        self.problem = Problem(y, self.settings)
+        self.vectors = [self.problem.master.duals[0]]
+        self.X, self.y, self.close = X, y, reference.correlated(X, self.settings.tau)
+        self.include, self.exclude = constraints.include.tolist(), constraints.exclude.tolist()
+        with data_of(memory(X, sparse)) as data:
+            solve([self.problem], data, lambda problem: self.vectors.append(problem.master.duals[0]))
+        self.block = whole(X, sparse)
+
+    def supports_before(self, t: int) -> list[int]:
+        return self.problem.supports.features[: sum(it.n_new for it in self.problem.iterations[:t])]
+
+    def free(self, t: int) -> list[int]:
+        """Features that cut t (from 0) may hold beside the included ones."""
+        barred = {*self.include, *self.exclude}
+        uncovered = reference.uncovered(self.close, self.supports_before(t))
+        return [j for j in uncovered if j not in barred and np.ptp(self.X[j]) > 0]
+
+
+@many(60)
+@given(kinds, st.integers(3, 25), st.integers(4, 40), taus, sizes, st.integers(0, 4), st.booleans(), seeds)
+def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    run = Run(X, y, drawn(X, seed, n_included), sparse, tau=tau, cut_size=size, cuts_per_read=1)
+    for t, iteration in enumerate(run.problem.iterations):
+        c = scores(run.block, run.vectors[t][None])[0]
+        if t == 0 and run.include:
+            assert iteration.cut == sorted(run.include, key=lambda j: (-abs(c[j]), j))
+            assert iteration.n_new == len(run.include)
+        else:
+            barred = (*run.include, *run.exclude)
+            assert iteration.cut == reference.greedy_cut(c, run.close, size, run.supports_before(t), barred)
+        np.testing.assert_allclose(iteration.scores, np.abs(c[iteration.cut]) / np.linalg.norm(run.vectors[t]))
+    assert run.problem.supports.features[: len(run.include)] == run.include
+
+
+@many(60)
+@given(
+    kinds, st.integers(3, 8), st.integers(4, 25), taus, sizes, st.integers(0, 3), st.sampled_from([0.1, 1.0, 100.0]),
+    st.sampled_from(["greedy", "exact"]), st.booleans(), seeds,
+)  # fmt: skip
+def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, n_included, C, matching, merged, seed) -> None:
+    """Every cut holds the included features, and no cut holds an excluded one; for both masters."""
+    X, y = informative(m, n, seed, kind)
+    wanted = {"merged": True, "n_supports": min(m, n_included + 2 * size)} if merged else {}
+    run = Run(X, y, drawn(X, seed, n_included), tau=tau, cut_size=size, C=C, matching=matching, **wanted)
+    problem = run.problem
+    assert (np.diff(problem.lower_bounds) >= 0).all()
+    assert (np.diff(problem.upper_bounds) <= 0).all()
+    for t, (lower, upper) in enumerate(zip(problem.lower_bounds, problem.upper_bounds, strict=True)):
+        best = reference.optimum(X, y, run.close, size, C, run.free(t + 1), run.include)
+        assert lower <= best * (1 + 1e-7)
+        assert upper >= best * (1 - 1e-7)
+        assert problem.iterations[t].upper >= best * (1 - 1e-7)
+
+
+def test_without_covering_the_bounds_meet() -> None:
+    X, y = informative(7, 40, 3, "noise")
+    run = Run(X, y, Constraints(np.array([2, 5]), np.array([0])), tau=0.0, max_cuts=1000)
+    assert run.problem.stopped == "tolerance"
+    best = reference.optimum(X, y, run.close, 2, 100.0, [1, 3, 4, 6], [2, 5])
+    assert run.problem.lower_bounds[-1] == pytest.approx(best, rel=1e-4)
+
+
+@many(60)
+@given(
+    kinds, st.integers(3, 9), st.integers(6, 30), st.integers(1, 2), st.integers(0, 2), taus,
+    st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), seeds,
+)  # fmt: skip
+def test_no_set_is_certified_beyond_the_truth(kind, m, n, more, n_included, tau, C, sparse, intercept, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    constraints = drawn(X, seed, n_included)
+    include = tuple(constraints.include.tolist())
+    close = reference.correlated(X, tau)
+    k = len(include) + more
+    free = [
+        j for j in range(m)
+        if np.ptp(X[j]) > 0 and j not in (*include, *constraints.exclude) and not close[j, list(include)].any()
+    ]  # fmt: skip
+    sets = [(*include, *cut) for cut in reference.feasible_cuts(close, more, free)]
+    empty = objective(X[list(include)], y, C, intercept)
+    gains = {cut: empty - objective(X[list(cut)], y, C, intercept) for cut in sets}
+    if not gains or max(gains.values()) <= 1e-6 * empty:
+        return
+    settings = Settings(C, tau, 1, 99, 1e-3, intercept=intercept, constraints=constraints)
+    best = max(gains, key=gains.__getitem__)
+    for features in {best, sets[seed % len(sets)]}:
+        chosen = np.array(features)
+        with data_of(memory(X, sparse)) as data:
+            found = certify(data, y, settings, k, chosen, whole(X, sparse).rows(chosen))
+        assert found.share <= gains[features] / gains[best] + 1e-6
+
+
+def test_a_certificate_counts_what_the_choice_adds() -> None:
+    """A covariate that explains nearly all is no merit of the features beside it."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([-1.0, 1.0], 50)
+    X = np.vstack([y + 0.2 * rng.normal(size=100), y + rng.normal(size=100), rng.normal(size=(6, 100))])
+    shares = {}
+    for chosen in ((0, 1), (0, 5)):
+        settings = Settings(1.0, 0.25, 1, 99, 1e-3, constraints=Constraints(np.array([0])))
+        with data_of(memory(X)) as data:
+            shares[chosen] = certify(data, y, settings, 2, np.array(chosen), whole(X).rows(np.array(chosen))).share
+    assert shares[0, 1] > 0.9
+    assert shares[0, 5] < 0.5
+
+
+def test_nothing_is_left_to_choose() -> None:
+    X, y = informative(8, 40, 1)
+    machine = GroupDiscoveryMachine(2, include=[3, 6], certify=True, C=1.0, scheduler="synchronous").fit(X.T, y)
+    assert sorted(machine.support_features_.tolist()) == [3, 6]
+    assert machine.certified_share_ == 1.0
+    assert machine.counts_["certify_passes"] == 0
+    assert machine.n_cuts_ == len(machine.lower_bounds_) == 1
+    assert machine.lower_bounds_[0] <= machine.upper_bounds_[0] < np.inf
+
+
+@many(30)
+@given(kinds, st.integers(8, 30), st.integers(30, 80), st.integers(0, 3), st.booleans(), seeds)
+def test_the_choice_of_k_keeps_its_promises(kind, m, n, n_included, sparse, seed) -> None:
+    """Backward steps and swaps remove nothing that is included, and bring in nothing that is excluded."""
+    X, y = informative(m, n, seed, kind)
+    constraints = drawn(X, seed, n_included)
+    k = 3 + len(constraints.include)
+    settings = Settings(
+        10.0, 0.25, 2, 99, 1e-3, n_supports=3 * k, pool_per_cut=8, merged=True, constraints=constraints
+    )  # fmt: skip
+    problem = Problem(y, settings)
+    with data_of(memory(X, sparse)) as data:
+        solve([problem], data, lambda problem: None)
+    if problem.supports.rows is None:
+        return
+    features = select(problem, k)[0].tolist()
+    assert len(features) == min(k, len(problem.supports.features))
+    assert set(constraints.include.tolist()) <= set(features)
+    assert not set(constraints.exclude.tolist()) & set(features)
+    close = reference.correlated(X, 0.25)
+    include = constraints.include.tolist()
+    close[np.ix_(include, include)] = False
+    assert not close[np.ix_(features, features)].any()
+
+
+def data(task: str, sparse: bool = False, n: int = 120, m: int = 30):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(n, m)) * (rng.random((n, m)) < 0.6)
+    X[:, 10:14] = X[:, :1] + 0.1 * rng.normal(size=(n, 4))  # feature 0 and its like
+    margin = X[:, [0, 5, 6, 7]] @ [2.0, 1.0, 1.0, -1.0] + 0.3 * rng.normal(size=n)
+    y = {"two": margin > 0, "three": np.digitize(margin, [-1, 1]), "numbers": margin}[task]
+    return (sp.csc_array(X) if sparse else X), y
+
+
+def estimator(task: str, k: int | None = 5, **options):
+    kind = GroupDiscoveryRegressor if task == "numbers" else GroupDiscoveryMachine
+    return kind(k, **{"scheduler": "synchronous", "include": [12, 3], "exclude": [5, 0], **options})
+
+
+@pytest.mark.parametrize("task", ["two", "three", "numbers"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("options", [{}, {"C": 1.0}, {"C": 50.0, "master": "cuts"}, {"k": None, "max_cuts": 5}])
+def test_fits_of_every_kind_keep_them(task, sparse, options) -> None:
+    X, y = data(task, sparse)
+    machine = estimator(task, **options).fit(X, y)
+    supports = set(machine.support_features_.tolist())
+    assert {3, 12} <= supports
+    assert not supports & {0, 5}
+    assert not supports & {10, 11, 13}  # covered by feature 12
+    assert machine.included_.tolist() == [3, 12]
+    assert {0, 10, 11, 12, 13} <= set(machine.groups_[12].tolist())  # excluded features may be affiliated
+    if "k" not in options:
+        assert len(supports) == 5
+
+
+@pytest.mark.parametrize("task", ["two", "numbers"])
+def test_a_weight_is_as_good_as_a_repetition(task) -> None:
+    X, y = data(task)
+    weights = np.random.default_rng(1).integers(0, 4, len(y))
+    weighed = estimator(task, C=1.0).fit(X, y, sample_weight=weights)
+    repeated = estimator(task, C=1.0).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert weighed.support_features_.tolist() == repeated.support_features_.tolist()
+    np.testing.assert_allclose(weighed.weights_, repeated.weights_, rtol=1e-4)
+    np.testing.assert_allclose(weighed.upper_bounds_, repeated.upper_bounds_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("C", ["auto", 1.0])
+def test_the_same_bits_from_any_source_on_any_scheduler(tmp_path, C) -> None:
+    X, y = data("two", sparse=True)
+    folders = []
+    for number, (block, scheduler) in enumerate([("1MB", "synchronous"), ("2KB", "threads")]):
+        store = ingest(X, tmp_path / f"{number}.zarr", y, block_bytes=block, scheduler="synchronous")
+        folders.append(tmp_path / f"run{number}")
+        estimator("two", C=C, certify=True, scheduler=scheduler).fit(store).save(folders[-1])
+    estimator("two", C=C, certify=True).fit(X, y).save(tmp_path / "memory")
+    for folder in [*folders[1:], tmp_path / "memory"]:
+        same_model(folder, folders[0])
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("C", ["auto", 1.0])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_fit_that_stops_after_any_cut_goes_on_to_the_same_bits(tmp_path, C, cut) -> None:
+    def stop(iteration) -> None:
+        if iteration.number == cut:
+            raise Stop
+
+    X, y = data("two")
+    store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
+    options = {"C": C, "cut_size": 1}
+    RunDirectory(tmp_path / "whole").fit(estimator("two", **options), store)
+    parted = RunDirectory(tmp_path / "parted")
+    with pytest.raises(Stop):
+        parted.fit(estimator("two", **options), store, callback=stop)
+    parted.fit(estimator("two", **options), store, resume=True)
+    same_model(parted.path, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("other", [{"include": [12]}, {"include": None}, {"exclude": [5, 1]}, {"exclude": None}])
+def test_a_checkpoint_of_other_constraints_is_refused(tmp_path, other) -> None:
+    def stop(iteration) -> None:
+        raise Stop
+
+    X, y = data("two")
+    store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
+    with pytest.raises(Stop):
+        estimator("two", C=1.0).fit(store, checkpoint=tmp_path / "c.npz", callback=stop)
+    with pytest.raises(BadInput, match=f"another fit: {next(iter(other))} was '2 features"):
+        estimator("two", C=1.0, **other).fit(store, checkpoint=tmp_path / "c.npz")
+
+
+def test_a_saved_model_knows_them(tmp_path) -> None:
+    X, y = data("two")
+    frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(X.shape[1])])
+    machine = estimator("two", include=["f12", "f3"], exclude=np.array([0, 5])).fit(frame, y)
+    assert machine.included_.tolist() == [3, 12]
+    machine.save(tmp_path)
+    assert json.loads((tmp_path / "model.json").read_bytes())["parameters"]["include"] == ["f12", "f3"]
+    loaded = load_model(tmp_path)
+    assert loaded.included_.tolist() == [3, 12]
+    assert loaded.get_params()["include"] == ["f12", "f3"]
+    assert loaded.get_params()["exclude"] == [0, 5]
+    found = stability_selection(loaded, frame, y, n_repeats=3)
+    places = [found.supports.index(feature) for feature in (3, 12)]
+    assert [found.support_frequency[place] for place in places] == [1.0, 1.0]
+    assert not {other["name"] for other in found.others} & {"f0", "f5"}
+
+
+def test_a_grid_is_searched_with_them(tmp_path, monkeypatch) -> None:
+    X, y = data("two")
+    store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
+    seen = []
+
+    def noted(problem, k):
+        seen.append(problem.supports.features)
+        return select(problem, k)
+
+    monkeypatch.setattr("gdm_dask.analysis.cross_validation.select", noted)
+    tune(store, estimator("two"), {"tau": [0.25, 0.5], "folds": 2})
+    assert len(seen) == 4
+    assert all(features[:2] == [3, 12] and not {0, 5} & set(features) for features in seen)
+
+
+def test_a_feature_that_is_constant_on_a_fold_is_left_out_there() -> None:
+    X, y = data("two")
+    X[:, 3] = 0.0
+    X[0, 3] = 1.0  # constant on all folds but for those with the first sample
+    machine = estimator("two", C="auto").fit(X, y)
+    assert machine.C_path_["how"] == "folds"
+    assert {3, 12} <= set(machine.support_features_.tolist())
+
+
+def test_many_excluded_features_cost_little() -> None:
+    rng = np.random.default_rng(0)
+    X = sp.random_array((50, 120_000), density=1e-3, rng=rng, format="csc")
+    y = np.repeat([0, 1], 25)
+    kept = np.arange(0, 120_000, 100)
+    names = [f"f{j}" for j in range(120_000)]
+    found = resolve({"exclude": np.setdiff1d(np.arange(120_000), kept)}, 120_000, lambda: names)
+    machine = GroupDiscoveryMachine(5, C=1.0, exclude=found.exclude, groups=False, scheduler="synchronous").fit(X, y)
+    alone = GroupDiscoveryMachine(5, C=1.0, groups=False, scheduler="synchronous").fit(X[:, kept], y)
+    assert machine.support_features_.tolist() == kept[alone.support_features_].tolist()
+    assert machine.upper_bounds_.tolist() == alone.upper_bounds_.tolist()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"include": "age"}, "`include` must be None or a list of names or numbers of features, got 'age'"),
+        ({"include": 3}, "`include` must be None or a list"),
+        ({"exclude": [1.5]}, r"`exclude` must be None or a list of names or numbers of features, got 1.5 in it"),
+        ({"exclude": [True]}, "got True in it"),
+        ({"include": ["weight"]}, "no feature is named 'weight': check the spelling"),
+        ({"include": ["twin"]}, "features 2 and 3 are both named 'twin': pass their numbers"),
+        ({"include": [4]}, "feature 4 is out of range: features are numbered 0 to 3"),
+        ({"exclude": [-1]}, "feature -1 is out of range"),
+        ({"include": ["age", 1]}, "`include` names feature 1 twice"),
+        ({"include": ["age"], "exclude": [0, 1]}, "`include` and `exclude` both name feature 1"),
+        ({"include": [0, 1], "n_features_to_select": 1}, "at most n_features_to_select=1 features, got 2"),
+        ({"exclude": [0, 1, 2, 3]}, "`exclude` names all features"),
+    ],
+)
+def test_bad_input_is_named(parameters, message) -> None:
+    with pytest.raises(BadInput, match=message):
+        resolve(parameters, 4, lambda: ["id", "age", "twin", "twin"])
+
+
+def test_text_is_a_number_where_there_are_no_names() -> None:
+    assert resolve({"include": ["2", 0]}, 4, lambda: None).include.tolist() == [0, 2]
+    with pytest.raises(BadInput, match="the features have no names, got 'age': pass numbers from 0 to 3"):
+        resolve({"include": ["age"]}, 4, lambda: None)
+    assert resolve({"include": [], "exclude": ()}, 4, lambda: None) is None
+
+
+def test_a_constant_feature_cannot_be_included() -> None:
+    X, y = data("two")
+    X[:, 3] = 7.0
+    with pytest.raises(BadInput, match="`include`: feature 3 is constant: leave it out"):
+        estimator("two").fit(X, y)
+    weights = np.ones(len(y))
+    X[0, 3] = 8.0
+    weights[0] = 0.0
+    with pytest.raises(BadInput, match="feature 3 is constant"):
+        estimator("two").fit(X, y, sample_weight=weights)
+
+
+def test_settings_of_a_search_without_constraints_hold_none() -> None:
+    assert choose_settings(10, 100, k=3).constraints is None
