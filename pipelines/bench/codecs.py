@@ -1,7 +1,7 @@
-"""What each codec costs: size, ingest, and a pass over the decoded blocks, in seconds per decoded GB.
+"""Cost of each codec: compression ratio, and seconds per decoded GB for an ingest and for a pass over all blocks.
 
-Run it with ``make bench-codecs``. A pass is what an iteration of the machine does: read and decode every block, here
-from the page cache. Ingest is processor time. zarr-python's own pipeline reads the same chunks for comparison.
+Run with ``make bench-codecs``. A pass reads and decodes every block, here from the page cache. Ingest is measured in
+processor time. For comparison, zarr-python's own pipeline reads the same chunks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ N_SAMPLES, N_FEATURES, N_NONZEROS = 100_000, 500_000, 25_000_000
 
 
 def some_matrix(kind: str) -> sp.csr_array:
-    """Samples x features with a power law of feature frequencies."""
+    """Generate samples x features whose feature frequencies follow a power law."""
     rng = np.random.default_rng(0)
     features = (N_FEATURES ** rng.random(N_NONZEROS)).astype(np.int64) - 1
     samples = rng.integers(0, N_SAMPLES, N_NONZEROS)
@@ -45,7 +45,7 @@ def some_matrix(kind: str) -> sp.csr_array:
 
 
 def best_pass(read_block: Callable[[int], Any], n_blocks: int, n_threads: int) -> tuple[float, float]:
-    """Seconds and processor seconds of the best of five passes."""
+    """Return seconds and processor seconds of the best of five passes."""
     taken = []
     for _ in range(5):
         began, cpu = time.perf_counter(), time.process_time()
@@ -56,7 +56,7 @@ def best_pass(read_block: Callable[[int], Any], n_blocks: int, n_threads: int) -
 
 
 def read_as_passes_do(store: FeatureStore) -> Callable[[int], Any]:
-    """A function that reads a block into memory that its thread uses again."""
+    """Return a function that reads a block into buffers that its thread reuses."""
     spare = SpareBuffers()
 
     def read(number: int) -> None:
@@ -67,7 +67,7 @@ def read_as_passes_do(store: FeatureStore) -> Callable[[int], Any]:
 
 
 def read_with_zarr(store: FeatureStore) -> Callable[[int], Any]:
-    """A function that reads a block with zarr-python."""
+    """Return a function that reads a block with zarr-python."""
     root = zarr.open_group(store.url, mode="r")
     blocks = [
         [root[f"blocks/{number:05d}/{name}"] for name in entry.arrays]

@@ -1,4 +1,4 @@
-"""The data sets of the speed benchmarks: made once, as a training and a test store, and read from there."""
+"""Data sets of the speed benchmarks, each built once as a training and a test store."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams
 from gdm_dask.ingestion.sources.lookalikes import lookalike_source, scaled_lookalike
 from gdm_dask.store import FeatureStore, open_store
 
-#: Twins in the sizes of the paper's experiments: like, samples, features. The test part has a quarter of the samples.
+#: Lookalikes of the size of the paper's experiments: like, samples, features. Test sets are a quarter as large.
 LOOKALIKES = {"webspam": ("webspam", 80_000, 8_400_000), "kdd2010": ("kdd2010", 100_000, 3_000_000)}
-#: Mails to train on.
+#: Number of training mails.
 ENRON_TRAIN = 25_000
 MEMORY_LIMIT = "6GB"
 
@@ -33,32 +33,32 @@ class Dataset:
 
     @property
     def train(self) -> FeatureStore:
-        """The training part."""
+        """The training set."""
         return open_store(self.folder / f"{self.name}-train.zarr")
 
     @property
     def test(self) -> FeatureStore:
-        """The test part, with the same features."""
+        """The test set, with the same features."""
         return open_store(self.folder / f"{self.name}-test.zarr")
 
     def matrix(self) -> tuple[sp.csr_array, np.ndarray]:
-        """The training part in memory as scikit-learn's linear machines take it without a copy, and its labels."""
+        """Load the training set in the form that scikit-learn's linear models use without a copy, and its labels."""
         train = self.train
         matrix = train.to_scipy(memory_limit=1 << 62).T.tocsr()
         return matrix.astype(np.float64, copy=False), train.outputs()[0]
 
     @property
     def is_available(self) -> bool:
-        """Whether the stores are there or can be made."""
+        """Whether the stores exist or can be built."""
         return self.is_ready or self.name in LOOKALIKES or _enron_folder().is_dir()
 
     @property
     def is_ready(self) -> bool:
-        """Whether the stores are there; the test part is made last."""
+        """Whether the stores exist; the test store is built last."""
         return (self.folder / f"{self.name}-test.zarr").exists()
 
     def prepare(self) -> None:
-        """Make both stores."""
+        """Build both stores."""
         shutil.rmtree(self.folder / f"{self.name}-train.zarr", ignore_errors=True)
         parts = _twin(self.name) if self.name in LOOKALIKES else _enron()
         train = None
@@ -79,7 +79,7 @@ def _enron_folder() -> Path:
 
 
 def _enron() -> tuple:
-    """The Enron mails below GDM_DATA, spam or not: byte 5-grams, rows of unit length."""
+    """Read the Enron mails below GDM_DATA, spam or not, as byte 5-grams with rows of unit length."""
     folder = _enron_folder()
     index = np.load(folder / "index.npz")
     with lzma.open(folder / "text.bin.xz") as file:

@@ -1,8 +1,8 @@
-"""What the schedulers cost: two workers against one on the passes of a store, and the time that is not work.
+"""Cost of the schedulers: speed-up from one worker to two, and overhead.
 
-Run it with ``make bench-engine``. A pass is what an iteration does: score all features, rank them, send the best back.
-The blocks are 64 MiB; threads keep them in memory, other processes read them in each pass. Overhead is a pass whose
-tasks look away, as a part of one with one worker. All figures are the best of many passes in one run.
+Run with ``make bench-engine``. A pass scores and ranks all features and returns the best. Blocks are 64 MiB; threads
+keep them in memory, other processes read them in each pass. Overhead is the time of a pass whose tasks skip their
+blocks, as a share of a pass with one worker. All figures are the best of many passes in one run.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ N_BLOCKS, BLOCK_BYTES, N_PASSES = 24, 64 << 20, 30
 
 
 class Nothing(ScorePass):
-    """A pass without work."""
+    """A pass that does no work."""
 
     def see(self, part: Ranked, block: Block) -> None:
-        """Look away."""
+        """Skip the block."""
 
 
 def best(run: Callable[[], object]) -> float:
-    """Seconds of the best of many runs."""
+    """Return the seconds of the best of many runs."""
     taken = []
     for _ in range(N_PASSES):
         began = time.perf_counter()
@@ -45,7 +45,7 @@ def best(run: Callable[[], object]) -> float:
 
 
 def pass_seconds(store: FeatureStore, scheduler: str, n_workers: int, vectors: np.ndarray) -> tuple[float, float]:
-    """Seconds of a pass, over blocks that are held in the case of threads, and of one without work."""
+    """Return the seconds of a pass, which holds its blocks if the scheduler is threads, and of one without work."""
     with data_of(store, store.nbytes if scheduler == "threads" else 0, scheduler, n_workers) as data:
         top(data, vectors)  # reads the blocks
         work = best(lambda: top(data, vectors))

@@ -1,7 +1,7 @@
-"""What a first ingest and fit wait for: the kernels that are compiled, for each kind of data.
+"""Compile time of a first ingest and fit, for each kind of data.
 
-Run it with ``make bench-first_use``; ``--signatures`` lists each compiled signature with its seconds. Every kind of
-data has a process and an empty cache of kernels of its own, then a second process with the cache that the first left.
+Run with ``make bench-first_use``; ``--signatures`` lists every compiled signature with its seconds. Each kind of data
+runs in two processes: the first starts with an empty kernel cache, the second with the cache that the first filled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ began = time.perf_counter()
 from numba.core import event
 
 class Recorder(event.Listener):
-    '''Notes which kernels are compiled, and the seconds of each without those that it calls.'''
+    '''Records the compiled kernels, and the seconds of each without the kernels that it calls.'''
 
     def __init__(self):
         self.open, self.seconds = [], 0.0
@@ -48,7 +48,7 @@ event.register("numba:compile", recorder)
 from gdm_dask import GroupDiscoveryMachine, ingest
 kind, source, folder = sys.argv[1:]
 if kind == "demo":
-    from gdm_dask.ingestion.sources.paper_data import make_paper_data
+    from gdm_dask.ingestion.sources.lookalikes.paper_data import make_paper_data
     data = make_paper_data(seed=0)
     given = data.X, f"{folder}/store.zarr", data.y
 else:
@@ -62,7 +62,7 @@ print("seconds", imported - began, ingested - imported, time.perf_counter() - in
 
 
 def write_text(path: Path, kind: str) -> None:
-    """Svmlight text with two classes, values of six decimals or all of them 1."""
+    """Write svmlight text with two classes; values have six decimals, or are all 1."""
     rng = np.random.default_rng(0)
     with path.open("w") as file:
         for _ in range(N_SAMPLES):
@@ -74,7 +74,7 @@ def write_text(path: Path, kind: str) -> None:
 
 
 def main() -> None:
-    """Print the seconds of a first and of a second use."""
+    """Print the seconds of the first and the second use."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, help="kinds of data")
     parser.add_argument("--signatures", action="store_true", help="list every compiled signature")
@@ -95,8 +95,8 @@ def main() -> None:
                 imports, ingest, fit, total = map(float, last.split()[1:])
                 cpu = sum(float(line.split("\t")[1]) for line in compiled)
                 print(
-                    f"{kind}, {use} use: {len(compiled)} kernels compiled in {total:.2f} s ({cpu:.2f} s of processor); "
-                    f"imports and data {imports:.2f} s, ingest {ingest:.2f} s, fit {fit:.2f} s; in all {measured}",
+                    f"{kind}, {use} use: {len(compiled)} kernels compiled in {total:.2f} s ({cpu:.2f} s CPU); "
+                    f"imports and data {imports:.2f} s, ingest {ingest:.2f} s, fit {fit:.2f} s; total {measured}",
                     flush=True,
                 )
                 if options.signatures:

@@ -1,8 +1,8 @@
-"""Whole fits against what a user would pick instead. See `frame` for the options.
+"""Whole fits against other feature selectors. See `frame` for the options.
 
-The machine reads a store, selects 100 supports and finds their groups; its seconds are those of ``fit``, from the
-opened store on. The others get the matrix in memory, and their seconds begin there (see `peers`). Whatever was selected
-is judged in the same way: test accuracy of a linear SVM refitted on these features, and their redundancy rate.
+GDM reads an open store, selects 100 supports and finds their groups; the clock covers ``fit``. Each peer gets the
+matrix in memory, and its clock starts there (see `peers`). All selections are judged alike: test accuracy of a linear
+SVM refitted on the selected features, and their redundancy rate.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gdm_dask.features.correlation import block_redundancy_rate
 
 K = 100
 IN_MEMORY, OUT_OF_CORE, MAIN_PEER = "gdm, 8 GB", "gdm, 2 GB", "L1 LinearSVC"
-#: data set -> (least test accuracy, largest part of the master); where they are demanded.
+#: Requirements: data set -> (smallest test accuracy, largest share of the master problem in the time).
 DEMANDED = {"enron": (0.970, 1 / 3)}
 
 
 def judged(data: Dataset, features: np.ndarray) -> dict[str, Any]:
-    """How good a selection is."""
+    """Judge a selection."""
     train, test = data.train, data.test
     rows = train.load_rows(np.asarray(features))
     (coef,), (intercept,) = refit(rows, train.outputs())
@@ -38,7 +38,7 @@ def judged(data: Dataset, features: np.ndarray) -> dict[str, Any]:
 
 
 def gdm(memory_limit: str, data: Dataset) -> dict[str, Any]:
-    """The machine on the store; kernels are loaded before the clock starts, as the peers' code is."""
+    """Fit GDM on the store; kernels are loaded before the clock starts, as the peers' code is."""
     _warm_up(data)
     machine, seconds = timed(lambda: GroupDiscoveryMachine(K, memory_limit=memory_limit).fit(data.train))
     parts = {name: round(taken, 2) for name, taken in machine.timings_.items() if name != "total"}
@@ -46,7 +46,7 @@ def gdm(memory_limit: str, data: Dataset) -> dict[str, Any]:
 
 
 def _warm_up(data: Dataset) -> None:
-    """A fit of a few rows of the data."""
+    """Fit a few rows of the data."""
     train = data.train
     few = train.load_rows(np.arange(0, train.shape[0], -(-train.shape[0] // 50))).to_scipy().T.tocsr()
     path = data.folder / "warm-up.zarr"
@@ -54,7 +54,7 @@ def _warm_up(data: Dataset) -> None:
 
 
 def peer(select: Callable[..., tuple[np.ndarray, float]], data: Dataset) -> dict[str, Any]:
-    """Another selector on the matrix in memory."""
+    """Run another selector on the matrix in memory."""
     X, y = data.matrix()
     features, seconds = select(X, y, K)
     del X
@@ -62,7 +62,7 @@ def peer(select: Callable[..., tuple[np.ndarray, float]], data: Dataset) -> dict
 
 
 def lines(results: Results) -> Iterator[Line]:
-    """How many times faster the machine is than each peer, and what is demanded of it."""
+    """Compare GDM with each peer, and check the requirements."""
     for (dataset, name), ours in results.items():
         if name not in (IN_MEMORY, OUT_OF_CORE) or ours["status"] != "ok":
             continue
@@ -81,7 +81,7 @@ def lines(results: Results) -> Iterator[Line]:
                 yield Line(text, ours["redundancy"] / max(theirs["redundancy"], 1e-9), at_most=demanded)
         part = ours["master"] / ours["seconds"]
         accuracy, most = DEMANDED.get(dataset, (None, None))
-        yield Line(f"{dataset}: {name}, part of the master in the fit", part, at_most=most)
+        yield Line(f"{dataset}: {name}, share of the master problem in the fit", part, at_most=most)
         if accuracy:
             yield Line(f"{dataset}: {name}, test accuracy", ours["accuracy"], at_least=accuracy)
 

@@ -1,13 +1,13 @@
-"""The frame of the speed benchmarks: data sets x competitors, one objective, a process of its own for each cell.
+"""Framework of the speed benchmarks: data sets x competitors, one process per cell.
 
-    python pipelines/bench/fits.py                     run what has no result yet, print the lines
-    python pipelines/bench/fits.py --only enron        cells whose data set or competitor is named
-    python pipelines/bench/fits.py --again             measure all anew: ratios are then of one run
-    python pipelines/bench/fits.py --compare REV       the same cells with the package of another revision
-    python pipelines/bench/fits.py --plot times.png
+    python pipelines/bench/fits.py                     run cells without a result, print the ratios
+    python pipelines/bench/fits.py --only enron        run only cells of this data set or competitor
+    python pipelines/bench/fits.py --again             measure everything again, so that all ratios are from one run
+    python pipelines/bench/fits.py --compare REV       also run the cells with the package of another revision
+    python pipelines/bench/fits.py --plot times.png    draw the seconds as bars
 
-A cell that needs too much memory or time is a result, too. Results of our own cells hold for the code that they were
-taken with; those of others are kept until `--again`.
+Running out of memory or time is a result, too. Results of our own cells are kept until the package's code changes,
+results of peers until `--again`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from datasets import Dataset
 from measure import Failed, machine, measure
 
 HERE = Path(__file__).parents[2]
-#: Part of the machine's memory that a cell may take as address space.
+#: Address space of a cell, as a share of the machine's memory.
 MEMORY_PART = 0.85
-#: How much slower than another revision counts as a regression.
+#: A ratio of seconds above this counts as a regression.
 SLOWER = 1.1
 
 Results = dict[tuple[str, str], dict[str, Any]]
@@ -41,7 +41,7 @@ Results = dict[tuple[str, str], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Line:
-    """A ratio, and what it must be."""
+    """A ratio and its bounds."""
 
     text: str
     ratio: float
@@ -57,18 +57,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is run and what is printed.
+    """A benchmark: its cells and the ratios that it prints.
 
     Attributes
     ----------
     name : str
     datasets : sequence of str
     ours, peers : dict
-        Competitors: name -> function of a `Dataset` that gives figures, ``seconds`` among them.
+        Competitors: name -> function that takes a `Dataset` and returns figures, among them ``seconds``.
     lines : callable
-        Makes the lines of the results that are there.
+        Computes the ratios from the available results.
     stored : bool
-        Whether the data sets are those of `datasets`; otherwise the competitors make what they need.
+        Whether the data sets are defined in `datasets`; if not, the competitors generate their own.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Benchmark:
 
     @property
     def cells(self) -> list[tuple[str, str]]:
-        """(data set, competitor) of all cells."""
+        """All cells as (data set, competitor)."""
         return [(dataset, name) for dataset in self.datasets for name in (*self.ours, *self.peers)]
 
 
 def main(benchmark: Benchmark) -> None:
-    """Entry of a benchmark's command line."""
+    """Run the command line of a benchmark."""
     options = _parse(benchmark)
     if options.cell:
         _be_cell(benchmark, options)
@@ -95,9 +95,7 @@ def main(benchmark: Benchmark) -> None:
     if benchmark.stored:
         missing = {dataset for dataset, _ in cells if not Dataset(dataset, options.data).is_available}
         cells = [cell for cell in cells if cell[0] not in missing]
-        print(
-            "".join(f"{dataset} is left out: set GDM_DATA to the folder of its files\n" for dataset in missing), end=""
-        )
+        print("".join(f"skipping {dataset}: set GDM_DATA to the folder of its files\n" for dataset in missing), end="")
     results = _run(benchmark, cells, HERE, options)
     for line in benchmark.lines(results):
         print(line, flush=True)
@@ -111,17 +109,17 @@ def main(benchmark: Benchmark) -> None:
 def _parse(benchmark: Benchmark) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=HERE / "runs" / "bench", help="folder of data sets and results")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="data sets or competitors")
-    parser.add_argument("--again", action="store_true", help="measure cells anew that have a result")
-    parser.add_argument("--minutes", type=float, default=30.0, help="time limit of a cell")
-    parser.add_argument("--compare", metavar="REV", help="a git revision to compare with")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="run only these data sets or competitors")
+    parser.add_argument("--again", action="store_true", help="measure cells again that have a result")
+    parser.add_argument("--minutes", type=float, default=30.0, help="time limit per cell")
+    parser.add_argument("--compare", metavar="REV", help="git revision to compare with")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the seconds of all cells")
     parser.add_argument("--cell", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def _be_cell(benchmark: Benchmark, options: argparse.Namespace) -> None:
-    """The process of a cell: its figures as the last line of the output."""
+    """Run one cell in this process and print its figures as the last line."""
     limit = int(MEMORY_PART * psutil.virtual_memory().total)
     dataset, competitor = options.cell
     try:
@@ -137,7 +135,7 @@ def _be_cell(benchmark: Benchmark, options: argparse.Namespace) -> None:
 
 
 def _run(benchmark: Benchmark, cells: list[tuple[str, str]], tree: Path, options: argparse.Namespace) -> Results:
-    """Results of the cells with the package of a tree; what was measured before is taken from the file."""
+    """Measure the cells with the package of a tree, except cells whose results are on file."""
     path = options.data / f"{benchmark.name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -148,7 +146,7 @@ def _run(benchmark: Benchmark, cells: list[tuple[str, str]], tree: Path, options
         stored = found.get((dataset, competitor))
         if stored is None or (options.again and tree == HERE):
             if tree != HERE:
-                _measure(benchmark, dataset, competitor, tree, options)  # the kernels of a new tree are compiled here
+                _measure(benchmark, dataset, competitor, tree, options)  # compiles the kernels of the new tree
             stored = {
                 "dataset": dataset,
                 "competitor": competitor,
@@ -173,7 +171,7 @@ def _measure(
         measured = measure([*command, competitor], env, 60 * options.minutes)
     except TimeoutError:
         return {"status": f"over {options.minutes:g} minutes"}
-    except Failed as error:  # also what the kernel killed for want of memory
+    except Failed as error:  # also if the kernel killed it because memory ran out
         return {"status": "out of memory" if str(error).endswith("-9") else str(error)}
     return {**json.loads(measured.output.splitlines()[-1]), "peak_bytes": measured.peak_bytes}
 
@@ -190,7 +188,7 @@ def _described(result: dict[str, Any]) -> str:
 
 
 def _code_of(tree: Path) -> str:
-    """Identifies the package's code."""
+    """Return a hash of the package's code."""
     content = hashlib.sha256()
     for path in sorted((tree / "gdm_dask").rglob("*.py")):
         content.update(path.read_bytes())
@@ -199,7 +197,7 @@ def _code_of(tree: Path) -> str:
 
 @contextmanager
 def _checked_out(revision: str) -> Iterator[Path]:
-    """Another revision of the project in a folder of its own."""
+    """Check out another revision of the project into a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="gdm-bench-") as folder:
         tree = Path(folder) / "tree"
         subprocess.run(["git", "-C", HERE, "worktree", "add", "--quiet", "--detach", tree, revision], check=True)
@@ -219,7 +217,7 @@ def _print_comparison(now: Results, then: Results, revision: str) -> None:
 
 
 def _plot(results: Results, path: Path) -> None:
-    """Seconds as bars, a panel for each data set."""
+    """Draw seconds as bars, one panel per data set."""
     import matplotlib.pyplot as plt
 
     done = [result for result in results.values() if result["status"] == "ok"]

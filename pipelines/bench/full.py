@@ -1,8 +1,8 @@
-"""Full-size twins, from text to groups: ingest and fit under a memory limit. See `frame` for the options.
+"""Full-size lookalikes, from text to groups: ingest and fit within a memory limit. See `frame` for the options.
 
-``--only webspam`` needs 24 GB of disk for the text, 16 GB for scratch and store, and many minutes: it is not a part of
-``make bench``, ``make bench-full`` runs it. GDM_SCALE=0.1 takes a tenth of the samples and features. The text lies in
-parts that are ingested as one set; all files are removed at the end.
+``--only webspam`` needs 24 GB of disk for the text, 16 GB for scratch and store, and many minutes; ``make bench-full``
+runs it, ``make bench`` does not. GDM_SCALE=0.1 uses a tenth of the samples and features. The text is written in several
+files and ingested as one set; all files are removed at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ N_PARTS, N_SUPPORTS = 8, 100
 
 
 def full(data: Dataset) -> dict[str, Any]:
-    """Text, ingest, fit."""
+    """Write the text, ingest it, and fit."""
     twin = scaled_lookalike(data.name, SCALE)
     with tempfile.TemporaryDirectory(prefix="gdm-full-", dir=data.folder) as folder:
         bounds = [twin.n_samples * part // N_PARTS for part in range(N_PARTS + 1)]
@@ -54,7 +54,7 @@ def full(data: Dataset) -> dict[str, Any]:
 
 
 def lines(results: Results) -> Iterator[Line]:
-    """Ingest against the fit, peak memory against the limit."""
+    """Compare peak memory with the limit."""
     for (dataset, _), result in results.items():
         if result["status"] == "ok":
             size = f"{result['samples']:,} x {result['features']:,}, {result['nonzeros']:.2e} nonzeros"

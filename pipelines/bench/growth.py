@@ -1,11 +1,11 @@
 """Time per nonzero from 10^7 to 10^9 nonzeros, and the master problem from 10^5 to 10^7 samples. See `frame`.
 
-- *features*: 20,000 samples, rows of 60 nonzeros, more and more features;
-- *samples*: a twentieth of all samples in each row, 100 times as many features as fit, more and more samples;
+- *features*: 20,000 samples, rows of 60 nonzeros, a growing number of features;
+- *samples*: rows with nonzeros in a twentieth of the samples, about 100,000 features, a growing number of samples;
 - *master*: 20 cuts of 5 features that occur in a twentieth of the samples.
 
-The stores have a few distinct blocks, linked many times, so that 10^9 nonzeros take little of the disk; every pass
-reads and decodes all of them. Times are of the best of three passes with nothing held.
+The stores link a few distinct blocks many times, so 10^9 nonzeros need little disk space; every pass reads and decodes
+all blocks. Times are the best of three passes that hold nothing in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gdm_dask.master.problem import Master
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from helpers.large_stores import large_store
 
-#: Nonzeros of a store, and what grows with them: blocks, or samples and with them the nonzeros of a row.
+#: Nonzeros of a store; the number of blocks grows with them, or the number of samples and so the length of the rows.
 BLOCK_BYTES = 16 << 20
 SIZES = {"1e7": 10**7, "1e8": 10**8, "1e9": 10**9}
 SAMPLES = {"1e5": 10**5, "1e6": 10**6, "1e7": 10**7}
@@ -38,7 +38,7 @@ N_CUTS, CUT_SIZE, DENSITY = 20, 5, 0.05
 
 
 def one_pass(n_blocks: int, n_samples: int, per_row: int) -> dict[str, Any]:
-    """Seconds of a score pass out of core, per nonzero."""
+    """Time a score pass out of core, per nonzero."""
     with tempfile.TemporaryDirectory(prefix="gdm-bench-") as folder:
         store = large_store(Path(folder) / "x.zarr", n_blocks, BLOCK_BYTES, n_samples, per_row)
         taken = []
@@ -51,24 +51,24 @@ def one_pass(n_blocks: int, n_samples: int, per_row: int) -> dict[str, Any]:
 
 
 def features(nonzeros: int, _: Any) -> dict[str, Any]:
-    """A pass over more features."""
+    """Time a pass while the number of features grows."""
     return one_pass(nonzeros * 8 // BLOCK_BYTES, 20_000, 60)
 
 
 def samples(nonzeros: int, _: Any) -> dict[str, Any]:
-    """A pass over more samples."""
+    """Time a pass while the number of samples grows."""
     return one_pass(max(4, nonzeros * 8 // BLOCK_BYTES), nonzeros // 5_000, nonzeros // 100_000)
 
 
 def master(n_samples: int, _: Any) -> dict[str, Any]:
-    """All master problems of a run; kernels are loaded before the clock starts."""
+    """Time all master problems of a run; kernels are loaded before the clock starts."""
     seconds_of_masters(10_000)
     seconds = seconds_of_masters(n_samples)
     return {"seconds": seconds, "unit_ns": 1e9 * seconds / n_samples, "of": f"{n_samples:.0e} samples"}
 
 
 def seconds_of_masters(n_samples: int) -> float:
-    """Solve one after the other, each with a cut more."""
+    """Solve the master problem again after each new cut, and return the seconds."""
     rng = np.random.default_rng(0)
     y = np.where(rng.random(n_samples) < 0.5, 1.0, -1.0)
     solver = Master(y, C=50.0)
@@ -84,7 +84,7 @@ def seconds_of_masters(n_samples: int) -> float:
 
 
 def some_rows(rng: np.random.Generator, y: np.ndarray) -> sp.csr_array:
-    """A cut of features that occur more often in one class."""
+    """Generate a cut of features that occur more often in one class."""
     rows = []
     for _ in range(CUT_SIZE):
         rate = DENSITY * (1 + rng.uniform(-0.3, 0.3) * y)
@@ -94,7 +94,7 @@ def some_rows(rng: np.random.Generator, y: np.ndarray) -> sp.csr_array:
 
 
 def lines(results: Results) -> Iterator[Line]:
-    """Time per unit of each size relative to the one before."""
+    """Compare the time per unit of each size with the next smaller size."""
     for name, sizes in (("features", SIZES), ("samples", SIZES), ("master", SAMPLES)):
         cells = [results.get(("generated", f"{name} {size}"), {}) for size in sizes]
         for smaller, larger in pairwise(cells):

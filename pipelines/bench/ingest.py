@@ -1,8 +1,8 @@
-"""Ingest of a large svmlight text, whole, against scikit-learn merely loading it.
+"""Complete ingest of a large svmlight text, against scikit-learn merely loading it.
 
-Run it with ``make bench-ingest``; ``--gigabytes`` sets the size. The texts are generated here: lines with some 750
-features each out of a million, more frequent ones first; with values of six decimals, as webspam has them, and with
-values that are all 1, as in kdd2010.
+Run with ``make bench-ingest``; ``--gigabytes`` sets the size. The text is generated: each line has about 750 of a
+million features, and features with small numbers are more frequent. Values have six decimals, as in webspam, or are all
+1, as in kdd2010.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from measure import machine, measure
 from numba import njit
 
-#: Both are measured so often, in turn, and the best of each counts: neighbours on the machine only ever cost time.
+#: Measurements of each side, taken in turns; the best counts, because other processes can only slow a run down.
 TURNS = 2
 N_FEATURES = 1_000_000
 PIECE = 64 << 20
@@ -34,7 +34,7 @@ print(time.perf_counter() - began, matrix.nnz)
 
 @njit
 def write_number(number, digits, out, place):
-    """Write a number with at least `digits` digits; returns the place behind it."""
+    """Write a number with at least `digits` digits; returns the position behind it."""
     width, power = 1, 10
     while width < digits or number >= power:
         width, power = width + 1, power * 10
@@ -46,7 +46,7 @@ def write_number(number, digits, out, place):
 
 @njit
 def next_random(state):
-    """The next state of a small generator of random numbers (xorshift), of 32 bits."""
+    """Return the next state of a 32-bit xorshift generator."""
     state ^= (state << 13) & 0xFFFFFFFF
     state ^= state >> 17
     return state ^ ((state << 5) & 0xFFFFFFFF)
@@ -54,7 +54,7 @@ def next_random(state):
 
 @njit
 def write_lines(state, decimals, out):
-    """Fill the buffer with whole lines; returns how much of it is filled, and the state to go on with."""
+    """Fill the buffer with whole lines; returns the number of bytes written and the generator's next state."""
     place = 0
     while place < len(out) - 50_000:
         state = next_random(state)
@@ -86,21 +86,21 @@ def generate(path: Path, n_bytes: int, decimals: bool) -> None:
         while written < n_bytes:
             filled, state = write_lines(state, decimals, buffer[: max(n_bytes - written, 100_000)])
             written += file.write(buffer[:filled].data)
-        os.fsync(file.fileno())  # or the disk would be busy with it while it is read
+        os.fsync(file.fileno())  # else the disk would still be writing it while it is read
 
 
 def compare(folder: Path, n_bytes: int, decimals: bool) -> float:
-    """Print both figures for one kind of text, and return their ratio."""
+    """Print the figures of both sides for one kind of text, and return their ratio."""
     text, store = folder / "x.svm", folder / "store.zarr"
     generate(text, 200_000, decimals)
     small = measure([*GDM, "ingest", str(text), str(store), "--overwrite"])
-    print(f"gdm ingest of {text.stat().st_size:,} bytes (compiles its kernels if it is new): {small}")
+    print(f"gdm ingest of {text.stat().st_size:,} bytes (compiles its kernels on first use): {small}")
     generate(text, n_bytes, decimals)
     size = text.stat().st_size
     best, their_best = float("inf"), float("inf")
     for _ in range(TURNS):
         ours = measure([*GDM, "ingest", str(text), str(store), "--overwrite"])
-        print(f"gdm ingest of {size / 1e9:.2f} GB, whole: {ours}, {size / ours.seconds / 1e6:.0f} MB/s")
+        print(f"gdm ingest of {size / 1e9:.2f} GB: {ours}, {size / ours.seconds / 1e6:.0f} MB/s")
         theirs = measure([sys.executable, "-c", LOAD, str(text)])
         seconds, nnz = theirs.output.split()
         print(
@@ -117,7 +117,7 @@ def main() -> None:
     """Print a ratio for each kind of text."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0)
-    parser.add_argument("--least-ratio", type=float, default=0.0, help="fail where a ratio is below this")
+    parser.add_argument("--least-ratio", type=float, default=0.0, help="fail if a ratio is below this")
     arguments = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +126,7 @@ def main() -> None:
             ratio = compare(Path(folder), int(arguments.gigabytes * 1e9), decimals)
             print(f"ratio: {ratio:.1f} times faster", flush=True)
             if ratio < arguments.least_ratio:
-                raise SystemExit(f"the ratio is below {arguments.least_ratio}")
+                raise SystemExit(f"the ratio must be at least {arguments.least_ratio}, got {ratio:.1f}")
 
 
 if __name__ == "__main__":

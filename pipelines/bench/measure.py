@@ -1,4 +1,4 @@
-"""Time, processor time and peak memory of a command with all of its children, and how quiet the machine is."""
+"""Measure the time, processor time and peak memory of a command and all its children."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 
 @dataclass(frozen=True)
 class Measured:
-    """What a command took."""
+    """Time and memory that a command took, and its output."""
 
     seconds: float
     cpu_seconds: float
@@ -22,9 +22,7 @@ class Measured:
     output: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.seconds:.2f} s ({self.cpu_seconds:.1f} s of processor), peak memory {self.peak_bytes / 1e6:.0f} MB"
-        )
+        return f"{self.seconds:.2f} s ({self.cpu_seconds:.1f} s CPU), peak memory {self.peak_bytes / 1e6:.0f} MB"
 
 
 class Failed(Exception):
@@ -32,14 +30,14 @@ class Failed(Exception):
 
 
 def measure(command: list[str], env: dict[str, str] | None = None, time_limit: float = float("inf")) -> Measured:
-    """Run a command to its end; memory is the sum over its processes, looked at every 50 ms.
+    """Run a command to its end; memory is summed over its processes, and sampled every 50 ms.
 
     Raises
     ------
     Failed
-        With the command and its code.
+        If the command ends with a code other than 0.
     TimeoutError
-        After `time_limit` seconds; all processes of the command are ended.
+        After `time_limit` seconds; all processes of the command are killed.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began, peak = time.perf_counter(), 0
@@ -68,7 +66,7 @@ def measure(command: list[str], env: dict[str, str] | None = None, time_limit: f
 
 
 def machine() -> str:
-    """One line about the machine; figures from a busy one are not to be trusted."""
+    """Describe the machine in one line, with a warning if it is too busy for reliable figures."""
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     busy = "" if load < 0.5 else f"; BUSY (load {load:.1f}): repeat on a quiet machine"
     return f"{cores} cores, {psutil.virtual_memory().total / 1e9:.0f} GB of memory{busy}"

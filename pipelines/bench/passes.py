@@ -1,12 +1,12 @@
-"""Passes over the blocks against what the hardware allows. See `frame` for the options.
+"""Passes over the blocks against the limits of the hardware. See `frame` for the options.
 
-- *cached*: a score pass over blocks that are held in memory, Dask included, against two threads of plain scipy
-  ``X @ a`` on the same arrays;
-- *out of core*: a score pass with nothing held, against only reading and decoding the same chunks: to their numbers,
-  and as they are stored, where decimals are whole numbers (which is what a pass works on);
-- *groups*: the groups of 200 supports, nothing held, against a score pass out of core.
+- *cached*: a score pass through Dask over blocks held in memory, against plain scipy ``X @ a`` in two threads on the
+  same arrays;
+- *out of core*: a score pass that holds nothing, against only reading and decoding the same chunks: to floats, and as
+  stored, where decimals are integers (the form that a pass works on);
+- *groups*: the groups of 200 supports, holding nothing, against a score pass out of core.
 
-Both sides of a ratio take turns in one process; the best of several is taken for each.
+Both sides of a ratio take turns in one process; the best of several turns counts.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ TURNS = 5
 
 
 class Plan(FitPlan):
-    """Holds as many bytes as asked for."""
+    """A plan that holds a given number of bytes."""
 
     held_bytes = 0
 
     def room(self, workers: list[Worker]) -> int:
-        """The same for any workers."""
+        """Return the given number, whatever the workers."""
         return self.held_bytes
 
 
 @contextmanager
 def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "threads", n_workers: int = 2) -> Iterator[Data]:
-    """A store behind an engine, of which this process holds so many bytes."""
+    """Open a store behind an engine, with at most `held_bytes` of it in this process."""
     blocks = store.manifest.blocks
     sizes, rows = [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks]
     plan = Plan(**vars(FitWork(sizes, rows, store.shape[1], N_SUPPORTS, 1).plan(None, False)))
@@ -62,12 +62,12 @@ def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "threads", n_
 
 
 def top(data: Data, vectors: np.ndarray, k: int = K) -> Ranked:
-    """One score pass."""
+    """Run one score pass."""
     return data.run(ScorePass([Question(vector[None], k) for vector in vectors]))
 
 
 def take_turns(**runs: Callable[[], object]) -> dict[str, float]:
-    """Seconds of the best of several runs of each."""
+    """Return the seconds of the best of several runs of each function."""
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(TURNS):
         for name, run in runs.items():
@@ -78,13 +78,13 @@ def take_turns(**runs: Callable[[], object]) -> dict[str, float]:
 
 
 def weights_of(store: FeatureStore) -> np.ndarray:
-    """Weights of the samples as a master problem leaves them: some heavy, many light; times the labels."""
+    """Sample weights times labels, distributed as a master problem leaves them: a few heavy, many light."""
     alpha = np.random.default_rng(0).random(store.shape[1]) ** 3
     return (alpha / alpha.sum() * store.outputs()[0])[None]
 
 
 def decode(store: FeatureStore, pool: ThreadPoolExecutor, as_stored: bool) -> None:
-    """Read and decode all arrays of all blocks, into memory that is used again."""
+    """Read and decode all arrays of all blocks into reused buffers."""
     folder = Folder(store.url)
 
     def some(numbers: range) -> None:
@@ -97,7 +97,7 @@ def decode(store: FeatureStore, pool: ThreadPoolExecutor, as_stored: bool) -> No
 
 
 def cached(data: Dataset) -> dict[str, Any]:
-    """A score pass over held blocks, and scipy on the same arrays."""
+    """Time a score pass over held blocks, and scipy on the same arrays."""
     store = data.train
     vector = weights_of(store)
     with data_of(store, store.nbytes) as ours, ThreadPoolExecutor(N_THREADS) as pool:
@@ -112,7 +112,7 @@ def cached(data: Dataset) -> dict[str, Any]:
 
 
 def out_of_core(data: Dataset) -> dict[str, Any]:
-    """A score pass that reads everything, and reading alone."""
+    """Time a score pass that reads everything, and reading alone."""
     store = data.train
     vector = weights_of(store)
     with data_of(store, 0) as ours, ThreadPoolExecutor(N_THREADS) as pool:
@@ -126,7 +126,7 @@ def out_of_core(data: Dataset) -> dict[str, Any]:
 
 
 def groups(data: Dataset) -> dict[str, Any]:
-    """Groups of the features that rank first, and a score pass, both out of core."""
+    """Time the groups of the best features, and a score pass, both out of core."""
     store = data.train
     vector = weights_of(store)
     with data_of(store, 0) as ours:
@@ -138,19 +138,19 @@ def groups(data: Dataset) -> dict[str, Any]:
 
 
 def lines(results: Results) -> Iterator[Line]:
-    """The ratios."""
+    """Compute the ratios."""
     for (dataset, name), result in results.items():
         if result["status"] != "ok":
             continue
         ours = f"{dataset}: {name} {result['seconds']:.3f} s"
         if name == "cached":
             other = result["scipy_seconds"]
-            yield Line(f"{ours}, two threads of scipy {other:.3f} s", other / result["seconds"], at_least=0.8)
+            yield Line(f"{ours}, scipy in two threads {other:.3f} s", other / result["seconds"], at_least=0.8)
         elif name == "out of core":
             other = result["decode_seconds"]
             yield Line(f"{ours}, decoding alone {other:.3f} s", result["seconds"] / other, at_most=1.25)
             other = result["stored_seconds"]
-            yield Line(f"{ours}, decoding alone, as stored, {other:.3f} s", result["seconds"] / other)
+            yield Line(f"{ours}, decoding alone as stored {other:.3f} s", result["seconds"] / other)
         else:
             other = result["score_seconds"]
             text = f"{dataset}: groups of {N_SUPPORTS} supports {result['seconds']:.3f} s, a score pass {other:.3f} s"

@@ -1,7 +1,7 @@
-"""What a user would pick instead: each selects about k features of a matrix in memory.
+"""Other feature selectors: each selects about k features of a matrix in memory.
 
-A peer with a strength instead of a number of features gets the one that gives about k features, searched on a part of
-the samples and corrected on all of them; the seconds are those of the one last fit, the fairest favourable case for it.
+If a peer takes a penalty strength instead of a number of features, the strength that gives about k features is searched
+on some of the samples and corrected on all. Only the last fit is timed, which favours the peer.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-#: Features are as many as wanted, up to this part less or that part more.
+#: A search accepts numbers of features within these relative distances below and above k.
 LESS, MORE = 0.1, 0.25
-#: Samples on which a strength is searched.
+#: Number of samples on which a strength is searched.
 SEARCH_SAMPLES = 5_000
 MAX_FITS = 25
 
 Matrix = sp.csr_array
-#: Weights of all features at a strength; more strength gives more features.
+#: Returns the weights of all features at a strength; a larger strength gives more features.
 Fit = Callable[[Matrix, np.ndarray, float], np.ndarray]
 
 
 def timed(select: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function gives, and the seconds that it took."""
+    """Return the result of a function and the seconds it took."""
     began = time.perf_counter()
     found = select()
     return found, time.perf_counter() - began
 
 
 def largest(weights: np.ndarray, k: int) -> np.ndarray:
-    """Up to k features with the largest |weight|, none of them 0."""
+    """Return up to k features with the largest |weight|, without zeros."""
     order = np.argsort(-np.abs(weights), kind="stable")[:k]
     return order[weights[order] != 0]
 
 
 def by_strength(fit: Fit, start: float, X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """Features and seconds of the last fit of a search for k features."""
+    """Search for a strength that gives about k features; returns the features and seconds of the last fit."""
     part = np.random.default_rng(0).permutation(X.shape[0])[:SEARCH_SAMPLES]
     strength = _search(lambda s: int(np.count_nonzero(fit(X[part], y[part], s))), start, k)
     low, high = 0.0, np.inf
@@ -58,7 +58,7 @@ def by_strength(fit: Fit, start: float, X: Matrix, y: np.ndarray, k: int) -> tup
 
 
 def _search(count: Callable[[float], int], strength: float, k: int) -> float:
-    """A strength near which there are k features."""
+    """Return a strength that gives about k features."""
     low, high = 0.0, np.inf
     for _ in range(MAX_FITS):
         found = count(strength)
@@ -70,7 +70,7 @@ def _search(count: Callable[[float], int], strength: float, k: int) -> float:
 
 
 def l1_svm(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """scikit-learn's L1 LinearSVC; C counts for the sum over the samples."""
+    """L1 LinearSVC of scikit-learn; strength is C times the number of samples."""
     from sklearn.svm import LinearSVC
 
     def fit(X: Matrix, y: np.ndarray, strength: float) -> np.ndarray:
@@ -81,7 +81,7 @@ def l1_svm(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
 
 
 def celer(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """L1 logistic regression of celer."""
+    """L1 logistic regression by celer."""
     from celer import LogisticRegression
 
     X = X.tocsc()
@@ -91,7 +91,7 @@ def celer(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
 
 
 def skglm(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """L1 logistic regression of skglm."""
+    """L1 logistic regression by skglm."""
     from skglm import SparseLogisticRegression
 
     X = sp.csc_matrix(X)
@@ -102,7 +102,7 @@ def skglm(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
 
 
 def abess(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """Best subset of k for logistic regression, of abess."""
+    """Best subset of k features for logistic regression, by abess."""
     from abess import LogisticRegression
 
     matrix = sp.csr_matrix(X)
@@ -121,7 +121,7 @@ def select_from_model(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, flo
 
 
 def k_best(score: str) -> Callable[[Matrix, np.ndarray, int], tuple[np.ndarray, float]]:
-    """The k best by one of scikit-learn's scores of single features."""
+    """The k best features by one of scikit-learn's univariate scores."""
 
     def select(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
         from sklearn import feature_selection
@@ -136,7 +136,7 @@ def k_best(score: str) -> Callable[[Matrix, np.ndarray, int], tuple[np.ndarray, 
 
 
 def smart_correlated(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """feature_engine's groups of correlated features, one of each kept: dense columns only."""
+    """One feature of each of feature_engine's correlated groups; dense columns only."""
     import pandas as pd
     from feature_engine.selection import SmartCorrelatedSelection
 
@@ -148,7 +148,7 @@ def smart_correlated(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, floa
 
 
 def mrmr(X: Matrix, y: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """mrmr-selection: dense columns only."""
+    """The k best features by mrmr-selection; dense columns only."""
     import pandas as pd
     from mrmr import mrmr_classif
 

@@ -1,9 +1,10 @@
-"""``gdm plan`` against the fits that it forecasts: processor seconds and seconds of both, from 10^6 to 10^8 nonzeros.
+"""``gdm plan`` against the fits that it forecasts, in processor and wall-clock seconds, from 10^6 to 10^8 nonzeros.
 
-Lookalikes in several scales are made once, as stores below runs/bench. Each cell forecasts a fit of 100 supports with
-groups and fits three times, in one process and one after the other; the medians count. Processor seconds hardly depend
-on other work on the computer; seconds are comparable on a quiet one only. A last cell measures what a task takes of a
-Dask scheduler and its client, which forecasts for clusters assume. See `frame` for the options.
+Lookalikes at several scales are generated once, as stores below runs/bench. Each cell forecasts a fit of 100 supports
+with groups three times, then runs it three times, in one process; the medians count. Processor seconds hardly depend on
+other work on the computer; wall-clock seconds are comparable only on a quiet one. The last cell measures the time and
+memory that a task costs a Dask scheduler and its client, which forecasts for clusters assume. See `frame` for the
+options.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gdm_dask.ingestion.sources.lookalikes.files import synthesise
 from gdm_dask.system.resources import n_cores
 
 K, MEMORY, N_FITS, N_TASKS = 100, 8 * 10**9, 3, 5_000
-#: Of the measured processor seconds, what a forecast may be at least and at most.
+#: Bounds on forecast over measured processor seconds.
 LEAST, MOST = 0.75, 1.25
 #: Lookalikes and their scales: 1.7e6 to 1.3e8 nonzeros.
 SIZES = (
@@ -61,7 +62,7 @@ def _fit(store: Any) -> tuple[float, float]:
 
 
 def scheduler(_: Any) -> dict[str, Any]:
-    """Processor seconds and memory of tasks without work: scheduler and client are threads of this process."""
+    """Measure processor seconds and memory of tasks without work; scheduler and client are threads of this process."""
     with open_engine("local", 1) as engine:
         engine.reduce(int, sum, range(1000))
         process = psutil.Process(os.getpid())
@@ -72,7 +73,7 @@ def scheduler(_: Any) -> dict[str, Any]:
 
 
 def lines(results: Results) -> Iterator[Line]:
-    """Forecast over measurement."""
+    """Compute the ratios of forecast to measurement."""
     for (_, name), found in results.items():
         if found["status"] == "ok" and name == "scheduler":
             yield Line(f"scheduler: {1000 * found['each']:.2f} ms a task", found["each"] / SCHEDULED_SECONDS)
