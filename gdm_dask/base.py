@@ -67,6 +67,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
+        measure: str = "pearson",
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.tau = tau
@@ -85,6 +86,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.master = master
         self.include = include
         self.exclude = exclude
+        self.measure = measure
 
     def fit(
         self,

@@ -68,6 +68,10 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         `n_features_to_select`, and cover the features that correlate with them. They may correlate with each other.
     exclude : list of str or int, optional
         Names or numbers of features that are never supports. They may be affiliated with one.
+    measure : {"pearson", "spearman", "cosine"}
+        Correlation measure of the constraint and of the groups: two features correlate where its absolute value is at
+        least ``1 - tau``. "pearson" is linear correlation; "spearman" is Pearson's coefficient of the ranks, for
+        monotone relations; "cosine" does not centre.
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.
@@ -173,10 +177,11 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
+        measure: str = "pearson",
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude,
+            n_workers, fit_intercept, certify, master, include, exclude, measure,
         )  # fmt: skip
         self.class_weight = class_weight
 

@@ -18,7 +18,7 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
 
     Parameters
     ----------
-    n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, fit_intercept, certify, master
+    n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, fit_intercept, certify, master, measure
         As in `GroupDiscoveryMachine`; `C` is for targets of unit variance.
     include, exclude
         As in `GroupDiscoveryMachine`. Included features need no number of effective samples.
@@ -73,10 +73,11 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
+        measure: str = "pearson",
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude,
+            n_workers, fit_intercept, certify, master, include, exclude, measure,
         )  # fmt: skip
         self.epsilon = epsilon
 

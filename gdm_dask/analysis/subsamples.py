@@ -21,7 +21,7 @@ from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
-from gdm_dask.features.groups import GroupPass, prepare
+from gdm_dask.features.groups import GroupPass
 from gdm_dask.features.passes import Together
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
@@ -165,7 +165,8 @@ def find_all_groups(
     if not np.isfinite(limit):
         return [{support: np.array([support]) for support in supports.tolist()} for supports, _ in chosen]
     passes = [
-        GroupPass(prepare(rows, limit), problem.fold) for problem, (_, rows) in zip(problems, chosen, strict=True)
+        GroupPass(problem.supports.measure.search(rows, limit), problem.fold)
+        for problem, (_, rows) in zip(problems, chosen, strict=True)
     ]
     found = data.run(Together(passes, "groups"))
     return [groups_of(pairs, supports) for pairs, (supports, _) in zip(found, chosen, strict=True)]

@@ -25,7 +25,7 @@ from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read, sizes
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
-from gdm_dask.features.groups import prepare
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master
@@ -130,7 +130,7 @@ class Search:
         self._task = task_of(settings.task, settings.epsilon)
         self.master = Master(targets, settings.C, weights, self._task.search, settings.intercept, MASTER_TOL)
         self._settings, self._k = settings, k
-        self.included = Supports(self.limit)
+        self.included = Supports(self.limit, MEASURES[settings.measure])
         if settings.constraints is not None:
             self.included.excluded = settings.constraints.exclude
         few = min(FEW_FEATURES, FEW_VALUES // self.master.rows.n_samples)
@@ -155,7 +155,7 @@ class Search:
         included = self.included
         return Question(
             self.master.duals, n_working, included.known(), WORKING_VALUES, n_least, least_effective=least_effective,
-            supports=prepare(included.rows, self.limit) if included.rows is not None and included.constrains else None,
+            supports=included.search(),
         )  # fmt: skip
 
     def find(self, seen: WorkingSet, matching: str) -> Cut:

@@ -25,7 +25,8 @@ from gdm_dask.engine import Engine
 from gdm_dask.engine.data import Data, StoredData
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit, correlations, mean_redundancy
-from gdm_dask.features.groups import GroupPass, Pairs, prepare
+from gdm_dask.features.groups import GroupPass, Pairs
+from gdm_dask.features.measures import MEASURES, PEARSON
 from gdm_dask.features.moments import ALL_SAMPLES
 from gdm_dask.features.passes import Pass, Together
 from gdm_dask.features.ranking import ScorePass
@@ -70,7 +71,7 @@ class Fit:
     rows : Block
         Raw rows of the supports.
     rho : ndarray of shape (k, k)
-        Correlations of the supports.
+        Correlations of the supports, by the measure of the fit.
     trade_off : TradeOff
         How C was chosen.
     """
@@ -138,9 +139,10 @@ def fit(
     if k is not None:
         warn_of_fewer(problem, k)
     seconds["polish"] = work_clock() - clock
-    rho = correlations(rows, rows)
+    rho = problem.supports.measure.compare(rows, rows)
+    linear = rho if problem.supports.measure is PEARSON else correlations(rows, rows)
     clock = work_clock()
-    found, table = find_groups(data, supports, rows, settings.tau, problem) if groups else (None, None)
+    found, table = find_groups(data, supports, rows, settings, problem) if groups else (None, None)
     seconds["groups"] = work_clock() - clock
     clock = work_clock()
     coef, intercept = refit(rows, targets, problem.task.refit)
@@ -160,7 +162,7 @@ def fit(
         weights=feature_weights,
         rows=rows,
         rho=rho,
-        redundancy_rate=mean_redundancy(rho),
+        redundancy_rate=mean_redundancy(linear),
         groups=found,
         affiliations=table,
         coef=coef,
@@ -208,18 +210,19 @@ def search(
 
 
 def find_groups(
-    data: Data, supports: np.ndarray, rows: Block, tau: float, problem: Problem | None = None
+    data: Data, supports: np.ndarray, rows: Block, settings: Settings, problem: Problem | None = None
 ) -> tuple[dict[int, np.ndarray], pd.DataFrame]:
     """Find the group of each support and the table of pairs; without the constraint, each support is its own group.
 
     The same read gives a stopped `problem` the bound of its last duals.
     """
-    if tau == 0:
+    if settings.tau == 0:
         pairs = Pairs(np.arange(len(supports)), supports, np.ones(len(supports)), 0, 0)
     else:
         fold = ALL_SAMPLES if problem is None else problem.fold
         scores = ScorePass([] if problem is None else [problem.last_question()], [fold])
-        passes: list[Pass[Any, Any]] = [GroupPass(prepare(rows, correlation_limit(tau)), fold), scores]
+        search = MEASURES[settings.measure].search(rows, correlation_limit(settings.tau))
+        passes: list[Pass[Any, Any]] = [GroupPass(search, fold), scores]
         pairs, ranked = data.run(Together(passes, "groups"))
         if problem is not None:
             problem.verify(*seen_by(data, scores, ranked))

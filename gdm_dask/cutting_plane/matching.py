@@ -11,6 +11,7 @@ Both work on a working set. A feature covered by a support never enters a cut ag
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,8 +26,8 @@ METHODS = ("greedy", "exact")
 SMALLEST_BATCH, LARGEST_BATCH = 8, 128
 #: Maximum number of clique members far from the head, which are compared one by one.
 MAX_FAR = 8
-#: Allowance for rounding in angles; the angle of a correlation near 1 is known to a few 1e-6.
-ANGLE_SLACK = 2e-5
+#: Allowance for rounding in distances; the angle of a correlation near 1 is known to a few 1e-6.
+DISTANCE_SLACK = 2e-5
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,15 @@ def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list
 class Clique:
     """Features that all conflict with each other: a cut holds at most one of them.
 
-    Angles between features are a metric, so all features within half the conflict angle of the head conflict with each
-    other and need not be compared.
+    Distances between features are a metric, so all features within half the conflict distance of the head conflict with
+    each other and need not be compared. For correlations, the distance is the angle.
 
     Attributes
     ----------
     kept : list of int
         Positions to compare with: the head, which is the first and best member, and the members far from it.
     radius : float
-        Largest angle between the head and another member.
+        Largest distance between the head and another member.
     """
 
     kept: list[int]
@@ -174,11 +175,14 @@ class Cover:
     ----------
     limit : float
         ``|rho|`` from which two features conflict.
+    distance : callable
+        Distance of two features with a given ``|rho|``.
     heads : list of int
         Positions of the best feature of each clique.
     """
 
     limit: float
+    distance: Callable[[float], float]
     heads: list[int] = field(default_factory=list)
     _cliques: list[Clique] = field(default_factory=list)
 
@@ -196,16 +200,16 @@ class Cover:
 
     def _join(self, position: int, rho: np.ndarray, columns: dict[int, int]) -> bool:
         """Try to add a feature to a clique; return whether it became a member."""
-        widest = np.arccos(min(self.limit, 1.0)) - ANGLE_SLACK
+        widest = self.distance(self.limit) - DISTANCE_SLACK
         to_heads = rho[[columns[head] for head in self.heads]]
         for number in np.flatnonzero(to_heads >= self.limit):
-            clique, angle = self._cliques[number], float(np.arccos(min(to_heads[number], 1.0)))
+            clique, distance = self._cliques[number], self.distance(to_heads[number])
             if not (rho[[columns[member] for member in clique.kept]] >= self.limit).all():
                 continue
-            if angle <= widest / 2:
-                clique.radius = max(clique.radius, angle)
+            if distance <= widest / 2:
+                clique.radius = max(clique.radius, distance)
                 return True
-            if angle + clique.radius <= widest and len(clique.kept) <= MAX_FAR:
+            if distance + clique.radius <= widest and len(clique.kept) <= MAX_FAR:
                 clique.kept.append(position)
                 return True
         return False
@@ -228,7 +232,7 @@ def clique_bound(
     limit : float
         ``|rho|`` from which two features conflict.
     """
-    cover = Cover(limit)
+    cover = Cover(limit, seen.supports.measure.distance)
     first = 0
     while first < len(order) and len(cover.heads) < size:
         stop = first + min(max(SMALLEST_BATCH, 2 * (size - len(cover.heads)), first), LARGEST_BATCH)

@@ -13,7 +13,7 @@ from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WholeRows, WorkingSet, sizes_of
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
-from gdm_dask.features.groups import prepare
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master, MasterSolution
@@ -135,7 +135,7 @@ class Problem:
         self.settings = settings
         self.fold = Fold(samples, weights)
         self.task = task_of(settings.task, settings.epsilon)
-        self.supports = Supports(correlation_limit(settings.tau))
+        self.supports = Supports(correlation_limit(settings.tau), MEASURES[settings.measure])
         self.include = np.zeros(0, np.int64)
         if settings.constraints is not None:
             self.include, self.supports.excluded = settings.constraints.include, settings.constraints.exclude
@@ -180,9 +180,7 @@ class Problem:
         """Question for the next read."""
         n_working = max(self.settings.n_working, LEAST_CUTS * self.settings.cut_size)
         question = self._question(n_working, WORKING_VALUES)
-        if self.is_crowded and self.supports.rows is not None:
-            return replace(question, supports=prepare(self.supports.rows, self.supports.limit))
-        return question
+        return replace(question, supports=self.supports.search()) if self.is_crowded else question
 
     def last_question(self) -> Question:
         """Question for a read after the last cut, for `verify`."""

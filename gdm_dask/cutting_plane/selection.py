@@ -32,6 +32,7 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.svm import LocalMachine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, stack
+from gdm_dask.features.measures import PEARSON
 from gdm_dask.master.losses import Loss
 from gdm_dask.master.problem import SQUARED_HINGE
 from gdm_dask.master.rows import Rows
@@ -80,11 +81,13 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
         n_hessians = 1 if loss.one_gram else len(master.targets)
         others, other_rows = problem.pool.without(features, MAX_OTHERS // n_hessians)
         C = problem.settings.C_choice or problem.settings.C
-        chosen, weights = choose(
-            master.rows, master.targets, C, k, other_rows, limit, master.weights, loss, problem.n_included
-        )
         if other_rows is not None:
             features, rows = features + others, stack([rows, other_rows])
+        measure = problem.supports.measure
+        conflicts = None if measure is PEARSON else np.abs(measure.compare(rows, rows)) >= limit
+        chosen, weights = choose(
+            master.rows, master.targets, C, k, other_rows, limit, master.weights, loss, problem.n_included, conflicts
+        )
     order = np.argsort(-strengths_of(weights), kind="stable")
     return np.array(features, np.int64)[chosen[order]], rows.rows(chosen[order]), weights[:, order]
 
@@ -126,6 +129,7 @@ def choose(
     sample_weights: np.ndarray | None = None,
     loss: Loss = SQUARED_HINGE,
     n_included: int = 0,
+    conflicts: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the best `k` of the given uncorrelated features, or features that replace them.
 
@@ -145,6 +149,8 @@ def choose(
     loss : Loss
     n_included : int
         The first so many supports are always chosen; they may correlate with each other.
+    conflicts : ndarray of bool, optional
+        Which of the supports and, after them, the others correlate, by another measure than Pearson's.
 
     Returns
     -------
@@ -168,7 +174,8 @@ def choose(
         chosen = _backward(machine, np.arange(supports.n_rows), k, n_included)
         if others is not None:
             machine.extend(others)
-        conflicts = machine.correlations >= limit
+        if conflicts is None:
+            conflicts = machine.correlations >= limit
         chosen = _swap(machine, chosen, conflicts, 0.0, np.inf, n_included)
         most = machine.value + redundancy_budget(k) * machine.explained
         chosen = _swap(machine, chosen, conflicts, REDUNDANCY_PRICE, most, n_included)

@@ -13,6 +13,7 @@ from gdm_dask.cutting_plane.matching import METHODS
 from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.weights import is_class_weight
 from gdm_dask.errors import BadInput
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.ranking import WORKING_FEATURES
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Settings:
     tol : float
         Relative gap at which to stop.
     matching : {"greedy", "exact"}
+    measure : str
+        Correlation measure of the constraint and of the groups.
     n_supports : int or None
         Stop when this many supports have entered. Cuts then hold new features only: the most violated cut would often
         hold the same supports again, and the search would stall before there are enough.
@@ -103,6 +106,7 @@ class Settings:
     max_cuts: int
     tol: float
     matching: str = "greedy"
+    measure: str = "pearson"
     n_supports: int | None = None
     pool_per_cut: int = 0
     intercept: bool = True
@@ -148,6 +152,7 @@ def choose_settings(
     max_cuts: int | None = None,
     tol: float = 1e-3,
     matching: str = "greedy",
+    measure: str = "pearson",
     intercept: bool = True,
     master: str | None = None,
     task: str = "two classes",
@@ -183,6 +188,7 @@ def choose_settings(
         max_cuts=int(max_cuts) if max_cuts is not None else MAX_CUTS if k is None else sys.maxsize,
         tol=float(tol),
         matching=matching,
+        measure=measure,
         intercept=intercept,
         cuts_per_read=CUTS_PER_READ,
         merged=is_merged,
@@ -251,6 +257,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         ("certify", lambda has: isinstance(has, bool | np.bool_), "True or False"),
         ("class_weight", is_class_weight, "None, 'balanced' or a dict of weights >= 0"),
         ("matching", lambda matching: matching in METHODS, f"one of {', '.join(METHODS)}"),
+        ("measure", lambda measure: measure in MEASURES, f"one of {', '.join(MEASURES)}"),
         ("epsilon", lambda epsilon: _is(epsilon, real) and 0 <= epsilon < np.inf, "a number >= 0"),
     ]
     for name, is_valid, expected in rules:
@@ -308,7 +315,8 @@ def settings_from(
     """
     check_parameters(parameters)
     k = parameters["n_features_to_select"]
-    same = {name: parameters[name] for name in ("tau", "C", "cut_size", "max_cuts", "tol", "matching", "master")}
+    kept = ("tau", "C", "cut_size", "max_cuts", "tol", "matching", "measure", "master")
+    same = {name: parameters[name] for name in kept}
     kind = task_of(task)
     counts = kind.class_weights(targets, weights)
     there = counts if weights is None else kind.class_weights(targets, (weights > 0).astype(np.float64))

@@ -14,7 +14,8 @@ import numpy as np
 
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block, stack
-from gdm_dask.features.correlation import correlations
+from gdm_dask.features.groups import Search
+from gdm_dask.features.measures import PEARSON, Measure
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass
 from gdm_dask.features.scores import scores
@@ -35,6 +36,8 @@ class Supports:
     ----------
     limit : float
         ``|rho|`` from which two features correlate.
+    measure : Measure
+        What correlation means.
     features : list of int
         Supports in order of entry.
     rows : Block or None
@@ -46,6 +49,7 @@ class Supports:
     """
 
     limit: float
+    measure: Measure = PEARSON
     features: list[int] = field(default_factory=list)
     rows: Block | None = None
     covered: set[int] = field(default_factory=set)
@@ -60,6 +64,12 @@ class Supports:
         """Add new supports."""
         self.features += features
         self.rows = rows if self.rows is None else stack([self.rows, rows])
+
+    def search(self) -> Search | None:
+        """Prepare the supports for a comparison with all features; None if there is nothing to compare."""
+        if self.rows is None or not self.constrains:
+            return None
+        return self.measure.search(self.rows, self.limit)
 
     def known(self) -> np.ndarray:
         """Features that a read can leave out."""
@@ -205,7 +215,7 @@ class WorkingSet:
                 continue
             mine = positions[self._n_compared[positions] == first]
             others = supports.rows.rows(np.arange(first, len(supports.features)))
-            close = np.abs(correlations(self.rows.rows(mine), others)) >= supports.limit
+            close = np.abs(supports.measure.compare(self.rows.rows(mine), others)) >= supports.limit
             self._cover(mine[close.any(axis=1)])
             self._n_compared[mine] = len(supports.features)
         free: np.ndarray = positions[self._is_free[positions]]
@@ -225,7 +235,8 @@ class WorkingSet:
         missing = np.isnan(found)
         if missing.any():
             rows, columns = missing.any(axis=1), missing.any(axis=0)
-            fresh = np.abs(correlations(self.rows.rows(positions[rows]), self.rows.rows(others[columns])))
+            compared = self.rows.rows(positions[rows]), self.rows.rows(others[columns])
+            fresh = np.abs(self.supports.measure.compare(*compared))
             self._rho[np.ix_(at[rows], to[columns])] = fresh
             self._rho[np.ix_(to[columns], at[rows])] = fresh.T
             found = self._rho[np.ix_(at, to)]

@@ -39,6 +39,15 @@ def correlation_limit(tau: float) -> float:
     return 1.0 - tau - ROUNDING if tau > 0 else np.inf
 
 
+def angle(rho: float) -> float:
+    """Return the angle between two lines with this |rho|: a metric, so all lines close to one are close to each other.
+
+    >>> angle(1.0), round(angle(0.5) * 180 / np.pi)
+    (0.0, 60)
+    """
+    return float(np.arccos(min(rho, 1.0)))
+
+
 def correlations(rows: Block, others: Block) -> np.ndarray:
     """Return the correlation of every row with every other row, (rows, others); 0 if one of them is constant.
 

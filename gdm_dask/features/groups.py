@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -64,6 +65,13 @@ class Pairs:
     n_skipped: int
 
 
+class Search(Protocol):
+    """Supports, prepared to be compared with all features."""
+
+    def find(self, block: Block) -> Pairs:
+        """Return the features of a block that correlate with a support."""
+
+
 @dataclass(frozen=True)
 class Supports(AlignedArrays):
     """Support rows with precomputed data for the search, shared by all blocks.
@@ -102,6 +110,16 @@ class Supports(AlignedArrays):
     at_indptr: np.ndarray
     at_support: np.ndarray
     at_value: np.ndarray
+
+    def find(self, block: Block) -> Pairs:
+        """Return the features of a block that correlate with a support."""
+        return find_pairs(block, self)
+
+    def near(self, block: Block) -> np.ndarray:
+        """Return how many supports each row can reach at most, by its nonzeros: the first ones in their order."""
+        if block.indptr is None:
+            return np.full(block.n_rows, self.rows.n_rows)
+        return np.searchsorted(self.least, nonzero_weights(block))
 
 
 def prepare(rows: Block, limit: float) -> Supports:
@@ -154,12 +172,12 @@ class GroupPass:
 
     Attributes
     ----------
-    supports : Supports
+    supports : Search
     fold : Fold
         Samples over which correlations are computed, the same as in the rows of the supports.
     """
 
-    supports: Supports
+    supports: Search
     fold: Fold = ALL_SAMPLES
     name = "groups"
 
@@ -169,7 +187,7 @@ class GroupPass:
 
     def see(self, part: list[Pairs], block: Block) -> None:
         """Add the pairs of a block."""
-        part.append(find_pairs(self.fold.of(block), self.supports))
+        part.append(self.supports.find(self.fold.of(block)))
 
     def merge(self, parts: Sequence[list[Pairs]]) -> list[Pairs]:
         """Return all pairs, in order."""
@@ -220,7 +238,7 @@ def find_pairs(block: Block, supports: Supports) -> Pairs:
         return _find_dense(block, supports)
     rows = supports.rows
     counters, sums = np.zeros(2, np.int64), np.empty(rows.n_rows)
-    n_near = np.searchsorted(supports.least, nonzero_weights(block))
+    n_near = supports.near(block)
     n_near[block.norms == 0.0] = 0
     farthest = float(np.max(np.abs(rows.means[rows.norms > 0]) / rows.norms[rows.norms > 0], initial=0.0))
     capacity = max(1024, block.n_rows // 8)

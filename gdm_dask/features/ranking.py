@@ -15,7 +15,7 @@ import numpy as np
 
 from gdm_dask.features.block import AlignedArrays, Block, stack
 from gdm_dask.features.effective import effective_samples
-from gdm_dask.features.groups import Supports, find_pairs
+from gdm_dask.features.groups import Search
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.scores import interleaved, scores
 from gdm_dask.system.scratch import work_space
@@ -125,7 +125,7 @@ class Question(AlignedArrays):
         Number of best features to find.
     known : ndarray of int64, increasing
         Features to exclude: supports, and features known to correlate with one.
-    supports : Supports, optional
+    supports : Search, optional
         Exclude all features that correlate with one of these.
     fold : int
         Samples of the problem, as a position among the folds of the pass.
@@ -145,7 +145,7 @@ class Question(AlignedArrays):
     n_values: int = 0
     n_least: int = 0
     share: float = 1.0
-    supports: Supports | None = None
+    supports: Search | None = None
     fold: int = 0
     least_effective: float = 0.0
 
@@ -279,7 +279,7 @@ class ScorePass:
         if question.least_effective > 0:
             row[effective_samples(block) < question.least_effective] = np.nan
         if question.supports is not None:
-            row[find_pairs(block, question.supports).feature - block.start] = np.nan
+            row[question.supports.find(block).feature - block.start] = np.nan
         return row
 
     def _keep_rows(self, part: Ranked, block: Block) -> None:

@@ -12,6 +12,7 @@ from gdm_dask.analysis.importance import group_importance, level
 from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.analysis.stability import Stability
 from gdm_dask.errors import BadInput
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.report.compare import compare_runs
 from gdm_dask.report.groups import gather_groups, gather_map
@@ -121,8 +122,8 @@ def as_plain(value: Any) -> Any:
 
 def _parameters(model: FittedModel) -> dict[str, Any]:
     shown = (
-        "n_features_to_select", "tau", "C", "master", "cut_size", "max_cuts", "tol", "matching", "fit_intercept",
-        "class_weight", "groups", "certify",
+        "n_features_to_select", "tau", "C", "master", "cut_size", "max_cuts", "tol", "matching", "measure",
+        "fit_intercept", "class_weight", "groups", "certify",
     )  # fmt: skip
     parameters = model.get_params()
     return {name: parameters[name] for name in shown if name in parameters}
@@ -153,6 +154,7 @@ def _facts(model: FittedModel) -> dict[str, Any]:
         "n_affiliated": n_affiliated,
         "n_pairs": None if sizes is None else sum(sizes),
         "largest_group": None if sizes is None else max(sizes),
+        "measure": MEASURES[model.get_params()["measure"]].title,
         "redundancy_rate": model.redundancy_rate_,
         "n_cuts": model.n_cuts_,
         "gap": model.gap_,

@@ -65,6 +65,7 @@ def _facts(report: dict[str, Any]) -> str:
         value = "not defined" if entry[name] is None else f"{entry[name]:.4f}"
         rows.append([f"{entry['kind']} {name.replace('r2', 'R2')}", f"{value} on {escape(entry['name'])}"])
     rows += [
+        ["correlation", facts["measure"]],
         ["redundancy rate", f"{facts['redundancy_rate']:.4f}"],
         ["cuts", f"{facts['n_cuts']}, gap {facts['gap']:.3g}, {facts['outcome']}"],
         ["C", f"{facts['C']:.3g}, {facts['trade_off']}"],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import reference
-from helpers.instances import data_of, informative, kinds, many, memory, seeds, whole
+from helpers.instances import data_of, informative, kinds, many, measures, memory, seeds, suited, whole
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ class Truth:
     """Gains of all sets of at most k uncorrelated features."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, settings: Settings, k: int) -> None:
-        close = reference.correlated(X, settings.tau)
+        close = reference.correlated(X, settings.tau, settings.measure)
         varied = [j for j in range(len(X)) if np.ptp(X[j]) > 0]
         empty = objective(X[:0], y, settings.C, settings.intercept)
         self.gains = {
@@ -77,13 +77,14 @@ def settings_of(tau: float = 0.25, C: float = 50.0, **options: object) -> Settin
 @given(
     kinds, st.integers(2, 9), st.integers(6, 30), st.integers(1, 3), st.sampled_from([0.0, 0.25, 0.6]),
     st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), st.sampled_from(["greedy", "exact"]),
-    st.sampled_from([1, 2048]), seeds,
+    st.sampled_from([1, 2048]), measures, seeds,
 )  # fmt: skip
 def test_no_set_is_certified_beyond_the_truth(
-    kind, m, n, k, tau, C, sparse, intercept, matching, n_working, seed
+    kind, m, n, k, tau, C, sparse, intercept, matching, n_working, measure, seed
 ) -> None:
     X, y = informative(m, n, seed, kind)
-    settings = settings_of(tau, C, matching=matching, intercept=intercept, n_working=n_working)
+    X = suited(X, measure)
+    settings = settings_of(tau, C, matching=matching, intercept=intercept, n_working=n_working, measure=measure)
     truth = Truth(X, y, settings, k)
     if not truth.gains or truth.gains[truth.best] <= 1e-6 * truth.empty:
         return

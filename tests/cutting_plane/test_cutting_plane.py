@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import reference
-from helpers.instances import data_of, informative, kinds, make, many, memory, seeds, whole
+from helpers.instances import data_of, informative, kinds, make, many, measures, memory, seeds, suited, whole
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,16 +22,17 @@ class Run:
     """A run of the library's cutting plane that remembers the duals of every cut."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, *, sparse: bool = False, **options) -> None:
-        self.X, self.y = X, y
         defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 30, "tol": 1e-3, "intercept": False}
         self.settings = Settings(**defaults | options)
+        X = suited(X, self.settings.measure)
+        self.X, self.y = X, y
         self.problem = Problem(y, self.settings)
         self.vectors = [self.problem.master.duals[0]]
         self.reported: list = []
         with data_of(memory(X, sparse)) as data:
             solve([self.problem], data, self._note)
         self.block = whole(X, sparse)
-        self.close = reference.correlated(X, self.settings.tau)
+        self.close = reference.correlated(X, self.settings.tau, self.settings.measure)
 
     def _note(self, problem: Problem) -> None:
         self.vectors.append(problem.master.duals[0])
@@ -55,10 +56,10 @@ def small(kind: str, m: int, n: int, seed: int, **options) -> Run:
 
 
 @many(100)
-@given(kinds, st.integers(2, 25), st.integers(4, 40), taus, sizes, trade_offs, st.booleans(), seeds)
-def test_every_cut_is_the_literal_one_for_its_alpha(kind, m, n, tau, size, C, sparse, seed) -> None:
+@given(kinds, st.integers(2, 25), st.integers(4, 40), taus, sizes, trade_offs, st.booleans(), measures, seeds)
+def test_every_cut_is_the_literal_one_for_its_alpha(kind, m, n, tau, size, C, sparse, measure, seed) -> None:
     X, y = informative(m, n, seed, kind)
-    run = Run(X, y, tau=tau, cut_size=size, C=C, sparse=sparse, cuts_per_read=1)
+    run = Run(X, y, measure=measure, tau=tau, cut_size=size, C=C, sparse=sparse, cuts_per_read=1)
     for t, iteration in enumerate(run.reported):
         c = scores(run.block, run.vectors[t][None])[0]
         assert (run.vectors[t] * y).min() >= 0
@@ -77,10 +78,10 @@ def test_lower_bounds_are_clarabels_optima(kind, m, n, tau, size, C, seed) -> No
 
 
 @many(60)
-@given(kinds, st.integers(2, 7), st.integers(4, 25), taus, sizes, trade_offs, methods, seeds)
-def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, C, matching, seed) -> None:
+@given(kinds, st.integers(2, 7), st.integers(4, 25), taus, sizes, trade_offs, methods, measures, seeds)
+def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, C, matching, measure, seed) -> None:
     """(4) over the features that no support covers, solved with every feasible cut at once."""
-    run = small(kind, m, n, seed, tau=tau, cut_size=size, C=C, matching=matching, tol=1e-5)
+    run = small(kind, m, n, seed, measure=measure, tau=tau, cut_size=size, C=C, matching=matching, tol=1e-5)
     problem = run.problem
     optima: dict[tuple, float] = {}
     for t, (lower, upper) in enumerate(zip(problem.lower_bounds, problem.upper_bounds, strict=True)):
@@ -111,10 +112,10 @@ def assert_honest(run: Run) -> None:
 
 
 @many(80)
-@given(kinds, st.integers(2, 40), st.integers(4, 40), taus, sizes, trade_offs, methods, st.booleans(), seeds)
-def test_promises(kind, m, n, tau, size, C, matching, sparse, seed) -> None:
+@given(kinds, st.integers(2, 40), st.integers(4, 40), taus, sizes, trade_offs, methods, st.booleans(), measures, seeds)
+def test_promises(kind, m, n, tau, size, C, matching, sparse, measure, seed) -> None:
     X, y = informative(m, n, seed, kind)
-    run = Run(X, y, tau=tau, cut_size=size, C=C, matching=matching, sparse=sparse)
+    run = Run(X, y, measure=measure, tau=tau, cut_size=size, C=C, matching=matching, sparse=sparse)
     if run.reported:
         assert_honest(run)
         assert all(len(cut) <= size for cut in run.problem.cuts)

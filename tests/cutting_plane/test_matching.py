@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from helpers import reference
-from helpers.instances import kinds, make, many, memory, seeds
+from helpers.instances import kinds, make, many, measures, memory, seeds, suited
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from gdm_dask.cutting_plane.exact_matching import independent_set
 from gdm_dask.cutting_plane.matching import METHODS, Cut, find_cut
 from gdm_dask.cutting_plane.working_set import Seen, Supports, WorkingSet
 from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.ranking import top
 from gdm_dask.store.memory import MemoryStore
 
@@ -58,14 +59,15 @@ class Case:
     c: np.ndarray
     tau: float
     supports: list[int]
+    measure: str = "pearson"
 
     @property
     def close(self) -> np.ndarray:
-        return reference.correlated(self.X, self.tau)
+        return reference.correlated(self.X, self.tau, self.measure)
 
     def find(self, size: int, method: str = "greedy", new_only: bool = False, n_working: int = 10**6) -> Found:
         """The cut from a working set of the best features that are not supports."""
-        supports = Supports(correlation_limit(self.tau))
+        supports = Supports(correlation_limit(self.tau), MEASURES[self.measure])
         if self.supports:
             supports.add(list(self.supports), self.store.rows(np.array(self.supports)))
         others = np.setdiff1d(np.arange(len(self.c)), self.supports)
@@ -83,20 +85,22 @@ class Case:
         return reference.best_value(self.c, self.close, size, reference.uncovered(self.close, self.supports))
 
 
-def case(X: np.ndarray, tau: float, n_supports: int, sparse: bool, seed: int) -> Case:
+def case(X: np.ndarray, tau: float, n_supports: int, sparse: bool, seed: int, measure: str = "pearson") -> Case:
     """Random scores with ties, and supports that do not correlate with each other."""
-    rng = np.random.default_rng(seed)
+    rng, X = np.random.default_rng(seed), suited(X, measure)
     c = np.round(rng.normal(size=len(X)), 1) * (np.ptp(X, axis=1) > 0)
-    supports = reference.greedy_cut(rng.permutation(c), reference.correlated(X, tau), n_supports, [])
+    supports = reference.greedy_cut(rng.permutation(c), reference.correlated(X, tau, measure), n_supports, [])
     supports = [j for j in supports if np.ptp(X[j]) > 0]
-    return Case(memory(X, sparse), X, c, tau, supports)
+    return Case(memory(X, sparse), X, c, tau, supports, measure)
 
 
 matrices = st.builds(make, kinds, st.integers(1, 12), st.integers(2, 30), seeds)
-cases = st.builds(case, matrices, taus, st.integers(0, 3), st.booleans(), seeds)
+cases = st.builds(case, matrices, taus, st.integers(0, 3), st.booleans(), seeds, measures)
 #: Few samples: features crowd in few directions, at all angles from each other, and nothing is transitive.
 crowds = st.builds(make, st.just("noise"), st.integers(2, 12), st.integers(3, 5), seeds)
-crowded = st.builds(case, crowds, st.sampled_from([0.1, 0.25, 0.5, 0.9]), st.integers(0, 1), st.booleans(), seeds)
+crowded = st.builds(
+    case, crowds, st.sampled_from([0.1, 0.25, 0.5, 0.9]), st.integers(0, 1), st.booleans(), seeds, measures
+)
 
 
 def assert_is_cut(cut: Found, given_case: Case, size: int) -> None:

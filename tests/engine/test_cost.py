@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from helpers.large_stores import large_store
 from gdm_dask import FeatureStore
 from gdm_dask.cutting_plane import fit
 from gdm_dask.cutting_plane.memory import FitWork
+from gdm_dask.cutting_plane.settings import choose_settings
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data, StoredData
 from gdm_dask.engine.plan import TASKS_PER_THREAD, FitPlan
 from gdm_dask.features.groups import GroupPass, prepare
+from gdm_dask.features.measures import MEASURES, PEARSON
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.store import arrays
 
@@ -123,9 +126,10 @@ def test_a_pass_over_held_blocks_takes_memory_for_scores_alone(store) -> None:
 
 def test_supports_are_made_ready_once_for_all_blocks(store, monkeypatch) -> None:
     calls = []
-    monkeypatch.setattr(fit, "prepare", lambda *arguments: calls.append(1) or prepare(*arguments))
+    counted = replace(PEARSON, search=lambda *arguments: calls.append(1) or prepare(*arguments))
+    monkeypatch.setitem(MEASURES, "pearson", counted)
     with data_of(store, store.nbytes) as over:
-        fit.find_groups(over, np.arange(5), over.rows(np.arange(5)), 0.25)
+        fit.find_groups(over, np.arange(5), over.rows(np.arange(5)), choose_settings(*store.shape, tau=0.25))
     assert len(calls) == 1
 
 

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block, stack
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.store.memory import MemoryStore
 
 #: What each kind is good for: ties and types of values, correlated groups, cancellation.
 KINDS = ["noise", "groups", "binary", "counts", "signs", "float32", "far from zero", "duplicates", "with constants"]
 
 kinds, seeds = st.sampled_from(KINDS), st.integers(0, 9999)
+measures = st.sampled_from(sorted(MEASURES))
 
 
 def many(examples: int) -> settings:
@@ -48,6 +50,11 @@ def make(kind: str, m: int, n: int, seed: int) -> np.ndarray:
         X[rng.random(m) < 0.5] = 0.1
         X[rng.random(m) < 0.3] = 0.0
     return X
+
+
+def suited(X: np.ndarray, measure: str) -> np.ndarray:
+    """The rows, with few values where the measure is for discrete features."""
+    return X if MEASURES[measure].check is None else np.round(X - X.mean())
 
 
 def labels(n: int, seed: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import cvxpy as cp
 import numpy as np
+from scipy.stats import rankdata
 
 #: |rho| that equals 1 - tau in exact arithmetic counts as reaching it.
 ROUNDING = 1e-9
@@ -32,9 +33,20 @@ def correlations(X: np.ndarray) -> np.ndarray:
     return Z @ Z.T
 
 
-def correlated(X: np.ndarray, tau: float) -> np.ndarray:
+def measured(X: np.ndarray, measure: str) -> np.ndarray:
+    """A measure of section 2.1 for all pairs; 0 where it is not defined."""
+    X = np.asarray(X, np.float64)
+    if measure == "spearman":
+        return correlations(rankdata(X, axis=1))
+    if measure == "cosine":
+        norms = np.linalg.norm(X, axis=1)
+        return X @ X.T / np.where(np.outer(norms, norms) > 0, np.outer(norms, norms), 1.0)
+    return correlations(X)
+
+
+def correlated(X: np.ndarray, tau: float, measure: str = "pearson") -> np.ndarray:
     """Which pairs constraint (2) forbids; none with tau = 0. The diagonal does not count."""
-    close = np.abs(correlations(X)) >= 1 - tau - ROUNDING if tau > 0 else np.zeros((len(X), len(X)), bool)
+    close = np.abs(measured(X, measure)) >= 1 - tau - ROUNDING if tau > 0 else np.zeros((len(X), len(X)), bool)
     np.fill_diagonal(close, False)
     return close
 
@@ -99,9 +111,9 @@ def optimum(
     return master_optimum(X, y, largest, C, include)
 
 
-def groups(X: np.ndarray, supports: list[int], tau: float) -> dict[int, list[int]]:
+def groups(X: np.ndarray, supports: list[int], tau: float, measure: str = "pearson") -> dict[int, list[int]]:
     """Every support with all features that correlate with it, itself included."""
-    close = correlated(X, tau)
+    close = correlated(X, tau, measure)
     return {s: [j for j in range(len(X)) if j == s or close[s, j]] for s in supports}
 
 

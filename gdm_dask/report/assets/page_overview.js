@@ -95,10 +95,11 @@ function showAbout() {
   const term = (name, text) => [el('dt', {}, name), el('dd', {}, text)];
   body.append(el('dl', { class: 'prose' },
     term('Support', 'A feature that tells the target and correlates with no other support.'),
+    term('Correlation ρ', `Here ${report.facts.measure}.`),
     term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau). Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
     term('Weight', 'Of the normalised feature in the model. Its sign tells the class that the feature speaks for when it is large.'),
     term('Score', 'How much a feature would change the margin at the moment its cut was made.'),
-    term('Redundancy rate', 'The mean |ρ| over pairs of supports, divided as in the paper of Zhai, Tan, Tsang and Ong (ICML 2012).'),
+    term('Redundancy rate', 'The mean |Pearson correlation| over pairs of supports, divided as in the paper of Zhai, Tan, Tsang and Ong (ICML 2012).'),
     term('Gap', 'How far apart the bounds are, relative to the upper one. Only a gap within the tolerance is called converged.'),
     term('Accuracy', 'Of a linear SVM that was fitted again on the supports alone.')));
   const shown = { ...report.parameters };

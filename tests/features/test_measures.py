@@ -1,0 +1,164 @@
+"""Measures equal their dense definitions, and searches by them equal brute force, with proof where they skip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import reference
+from helpers.instances import data_of, kinds, make, many, measures, memory, seeds, suited, whole
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata, spearmanr
+
+from gdm_dask.features.block import Block
+from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.groups import GroupPass, Pairs
+from gdm_dask.features.measures import MEASURES
+from gdm_dask.features.moments import ALL_SAMPLES, Fold
+from gdm_dask.features.ranks import SHORT, ranks
+
+taus = st.sampled_from([0.05, 0.25, 0.5, 0.9])
+
+
+def pairs_of(
+    name: str, X: np.ndarray, supports: list[int], tau: float, sparse: bool, size: int = 1 << 20, fold=ALL_SAMPLES
+) -> Pairs:
+    store = memory(X, sparse, size)
+    search = MEASURES[name].search(fold.of(store.rows(np.array(supports))), correlation_limit(tau))
+    with data_of(store) as data:
+        return data.run(GroupPass(search, fold))
+
+
+def supports_of(X: np.ndarray, count: int, seed: int) -> list[int]:
+    """Features that are not constant: no other ones become supports."""
+    return np.random.default_rng(seed).permutation(np.flatnonzero(np.ptp(X, axis=1) > 0))[:count].tolist()
+
+
+@many(150)
+@given(measures, kinds, st.integers(1, 12), st.integers(2, 70), st.booleans(), seeds)
+def test_values_equal_the_dense_definition(name, kind, m, n, sparse, seed) -> None:
+    X = suited(make(kind, m, n, seed), name)
+    block, expected = whole(X, sparse), reference.measured(X, name)
+    np.testing.assert_allclose(MEASURES[name].compare(block, block), expected, rtol=0, atol=1e-9)
+    some = np.arange(0, m, 2)
+    np.testing.assert_allclose(MEASURES[name].compare(block.rows(some), block), expected[some], rtol=0, atol=1e-9)
+
+
+@many(60)
+@given(measures, kinds, st.integers(2, 8), st.integers(2, 40), st.booleans(), seeds)
+def test_weights_equal_repetition(name, kind, m, n, sparse, seed) -> None:
+    X = suited(make(kind, m, n, seed), name)
+    times = np.random.default_rng(seed).integers(0, 4, n)
+    times[:2] = 1
+    weighted = Fold(weights=times.astype(np.float64)).of(whole(X, sparse))
+    expected = reference.measured(np.repeat(X, times, axis=1), name)
+    np.testing.assert_allclose(MEASURES[name].compare(weighted, weighted), expected, rtol=0, atol=1e-9)
+
+
+@many(200)
+@given(measures, kinds, st.integers(1, 30), st.integers(2, 60), st.integers(1, 4), taus, st.booleans(), seeds)
+def test_groups_equal_brute_force(name, kind, m, n, count, tau, sparse, seed) -> None:
+    X = suited(make(kind, m, n, seed), name)
+    supports = supports_of(X, count, seed)
+    if not supports:
+        return
+    pairs = pairs_of(name, X, supports, tau, sparse)
+    found = {s: pairs.feature[pairs.support == k].tolist() for k, s in enumerate(supports)}
+    assert found == reference.groups(X, supports, tau, name)
+    assert pairs.n_scanned + pairs.n_skipped == m
+    everything = whole(X, sparse)
+    values = MEASURES[name].compare(everything, everything.rows(np.array(supports)))
+    np.testing.assert_array_equal(pairs.rho, values[pairs.feature, pairs.support])
+
+
+@many(25)
+@given(measures, taus, st.booleans(), seeds)
+def test_long_rows_are_given_up_with_proof(name, tau, sparse, seed) -> None:
+    """Rows that are long enough for checks in between, some of them at the limit, with their weight late."""
+    rng, n = np.random.default_rng(seed), 700
+    source = rng.normal(size=(3, n)) * np.linspace(0.1, 3.0, n) + rng.choice([0.0, 2.0], (3, 1))
+    mix = rng.uniform(0.0, 2.0, (60, 1))
+    X = (source[rng.integers(0, 3, 60)] + mix * rng.normal(size=(60, n))) * (rng.random((60, n)) < 0.8)
+    X = suited(np.vstack([source, X]), name)
+    pairs = pairs_of(name, X, [0, 1, 2], tau, sparse)
+    found = {s: pairs.feature[pairs.support == s].tolist() for s in range(3)}
+    assert found == reference.groups(X, [0, 1, 2], tau, name)
+
+
+@many(60)
+@given(measures, kinds, st.integers(1, 30), st.integers(2, 60), taus, st.booleans(), st.integers(1, 2000), seeds)
+def test_pairs_are_the_same_bits_for_every_cut_into_blocks(name, kind, m, n, tau, sparse, size, seed) -> None:
+    X = suited(make(kind, m, n, seed), name)
+    supports = supports_of(X, 3, seed)
+    if not supports:
+        return
+    fold = Fold(np.arange(0, n, 2), np.random.default_rng(seed).random(len(range(0, n, 2)))) if seed % 2 else Fold()
+    one, other = (pairs_of(name, X, supports, tau, sparse, size, fold) for size in (1 << 20, size))
+    for field in ("support", "feature", "rho", "n_scanned", "n_skipped"):
+        np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+
+
+@many(60)
+@given(measures, kinds, st.integers(3, 9), st.integers(2, 40), seeds)
+def test_distances_are_a_metric(name, kind, m, n, seed) -> None:
+    X = suited(make(kind, m, n, seed), name)
+    varied = np.ptp(X, axis=1) > 0
+    if not varied.any():
+        return
+    block = whole(X[varied])
+    distances = np.vectorize(MEASURES[name].distance, otypes=[float])(np.abs(MEASURES[name].compare(block, block)))
+    around = (distances[:, :, None] + distances[None, :, :]).min(axis=1)
+    assert (distances <= around + 1e-6).all()
+    assert MEASURES[name].distance(0.2) > MEASURES[name].distance(0.7) > MEASURES[name].distance(1.0) == 0.0
+    assert MEASURES[name].distance(np.inf) == 0.0
+
+
+@many(100)
+@given(kinds, st.integers(1, 6), st.sampled_from([2, SHORT - 1, SHORT, 90]), st.booleans(), seeds)
+def test_ranks_are_mean_ranks_counted_from_zero(kind, m, n, sparse, seed) -> None:
+    X = make(kind, m, n, seed)
+    found = ranks(whole(X, sparse)).to_scipy().toarray()
+    with_zero = rankdata(np.hstack([X, np.zeros((m, 1))]), axis=1)  # the rank of one more zero, half a rank too high
+    for row, raw, ranked in zip(found, X, with_zero, strict=True):
+        zero = ranked[-1] - 0.5 if (raw == 0).any() else np.count_nonzero(raw < 0) + 0.5
+        np.testing.assert_array_equal(row, rankdata(raw) - zero)
+
+
+def test_ranks_agree_with_scipy_on_ties_zeros_and_signs() -> None:
+    X = np.array([[0, 0, 0, 3, -1, 3, 0, 8], [1, 0, 0, 1, -2, 4, 0, -2.0]])
+    block = whole(X, sparse=True)
+    assert MEASURES["spearman"].compare(block, block)[0, 1] == pytest.approx(spearmanr(*X).statistic, abs=1e-15)
+
+
+def test_ranks_of_decimals_are_those_of_the_numbers() -> None:
+    numbers = np.array([0.25, -1.5, 0.75, 0.25])
+    indptr, indices = np.array([0, 4], np.uint32), np.arange(4, dtype=np.uint32)
+    plain = Block(0, 1, 9, numbers, np.zeros(1), np.ones(1), indptr, indices)
+    whole_numbers = Block(
+        0, 1, 9, (numbers * 100).astype(np.int32), np.zeros(1), np.ones(1), indptr, indices, decimals=2
+    )
+    np.testing.assert_array_equal(ranks(plain).values, ranks(whole_numbers).values)
+    assert ranks(whole_numbers).decimals is None
+
+
+def test_rare_features_are_not_sorted_for_frequent_supports(monkeypatch) -> None:
+    from gdm_dask.features.measures import spearman
+
+    rng = np.random.default_rng(1)
+    X = rng.random((204, 900)) * (rng.random((204, 900)) < np.repeat([0.4, 0.01], [4, 200])[:, None])
+    ranked: list[int] = []
+    monkeypatch.setattr(spearman, "ranks", lambda block: ranked.append(block.n_rows) or ranks(block))
+    pairs = pairs_of("spearman", X, [0, 1, 2, 3], 0.25, sparse=True)
+    assert sum(ranked) == 8  # the supports, and as features
+    assert pairs.n_skipped == 200
+
+
+def test_a_constant_feature_correlates_by_cosine_alone() -> None:
+    X = np.array([[1.0, 2.0, 1.0, 2.0], [5.0, 5.0, 5.0, 5.0], [-1.0, -1.0, -1.0, -1.0]])
+    assert pairs_of("cosine", X, [0], 0.25, sparse=False).feature.tolist() == [0, 1, 2]
+    assert pairs_of("cosine", sp.csr_array(X).toarray(), [0], 0.25, sparse=True).rho[2] == pytest.approx(
+        -3 / np.sqrt(10)
+    )
+    assert pairs_of("pearson", X, [0], 0.25, sparse=False).feature.tolist() == [0]
+    assert pairs_of("spearman", X, [0], 0.25, sparse=False).feature.tolist() == [0]
