@@ -89,6 +89,7 @@ def _row(state: dict[str, Any]) -> list[str]:
 def logs(
     scheduler: opt.Cluster,
     job: Job,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     security: Any = None,
 ) -> None:
     """Print the log of a job."""
@@ -96,6 +97,9 @@ def logs(
 
     with opt.connected(scheduler, security) as client:
         for stamp, line in job_log(client, job):
+            if as_json:
+                typer.echo(json.dumps({"time": stamp, "job": job, "message": line}))
+                continue
             typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))} {plain(line)}")
 
 

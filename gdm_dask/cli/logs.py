@@ -11,6 +11,9 @@ from enum import StrEnum
 from rich.console import Console
 from rich.logging import RichHandler
 
+from gdm_dask.system.names import new_run_id
+from gdm_dask.system.progress import log_fields
+
 
 class LogFormat(StrEnum):
     """Format of the log."""
@@ -20,7 +23,7 @@ class LogFormat(StrEnum):
 
 
 class JsonLines(logging.Formatter):
-    """Format each record as a JSON object on one line: time, level, logger, message, and the record's extra fields."""
+    """Format each record as a JSON object on one line: time, level, logger, message, run, and further fields."""
 
     _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -33,10 +36,16 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= log_fields
         line |= {key: value for key, value in vars(record).items() if key not in self._OWN}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+def is_json() -> bool:
+    """Return whether the log is written as JSON."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger("gdm_dask").handlers)
 
 
 def set_up_logging(verbose: int, quiet: bool, form: LogFormat = LogFormat.text) -> None:
@@ -46,6 +55,7 @@ def set_up_logging(verbose: int, quiet: bool, form: LogFormat = LogFormat.text) 
     if form is LogFormat.json:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonLines())
+        log_fields["run"] = new_run_id()
     elif sys.stderr.isatty():
         console = Console(stderr=True)
         handler = RichHandler(console=console, show_path=verbose > 1, show_time=verbose > 0, show_level=False)

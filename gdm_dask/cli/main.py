@@ -90,8 +90,22 @@ def run() -> None:
             raise
     except Ended as end:
         with suppress(OSError):
-            print(_farewell(end.signal), file=sys.stderr, flush=True)
+            _tell(_farewell(end.signal), 128 + end.signal)
         sys.exit(128 + end.signal)
+
+
+def _tell(text: str, code: int, mark: str = "") -> None:
+    """Print why the command ends, as a line of the log if the log is written as JSON."""
+    if "gdm_dask.cli.logs" in sys.modules and sys.modules["gdm_dask.cli.logs"].is_json():
+        import logging
+
+        logging.getLogger(__name__).error("%s", text, extra={"exit_code": code})
+    elif mark:
+        from gdm_dask.cli.console import err, escape
+
+        err.print(f"[bold red]{mark}:[/] {escape(text)}", soft_wrap=True, highlight=False)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _farewell(number: int) -> str:
@@ -116,7 +130,6 @@ def _run() -> None:
         warm_commands,
     )
     from gdm_dask.cli.app import ORDER, app
-    from gdm_dask.cli.console import err, escape
     from gdm_dask.errors import GdmError, exit_code_of
 
     app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__))  # type: ignore[union-attr]
@@ -128,7 +141,7 @@ def _run() -> None:
         finally:
             sys.stdout.flush()
     except GdmError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        _tell(str(error), error.exit_code, "error")
         sys.exit(error.exit_code)
     except BrokenPipeError:  # the reader of a pipe, such as head, has exited
         _drop_output()
@@ -136,7 +149,7 @@ def _run() -> None:
     except OSError as error:
         logging.getLogger(__name__).debug("", exc_info=True)
         place = f"{error.filename}: " if error.filename else ""
-        err.print(f"[bold red]error:[/] {escape(place)}{escape(error.strerror or str(error))}", soft_wrap=True)
+        _tell(f"{place}{error.strerror or error}", exit_code_of(error), "error")
         try:
             sys.stdout.flush()
         except OSError:  # the disk is full; otherwise Python would retry at exit and print another error

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.table import Table
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from gdm_dask.model import FittedModel
 
 logger = logging.getLogger(__name__)
+OnCut: TypeAlias = "Callable[[Iteration], None]"
 
 RUN = typer.Argument(metavar="RUN", help="Run directory of a finished fit.")
 Test = Annotated[str | None, typer.Option(help="Test store, to measure accuracy and importance.")]
@@ -68,6 +71,10 @@ def fit(
     workers: opt.Workers = None,
     resume: opt.Resume = False,
     overwrite: opt.Overwrite = False,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write metrics for Prometheus after each cut, as a file for node_exporter."),
+    ] = None,
     security: Any = None,
 ) -> None:
     """Select support features of a store and find their groups.
@@ -89,9 +96,29 @@ def fit(
         given = parameters | {"epsilon": epsilon, "scheduler": chosen, "n_workers": workers}
         estimator = estimator_for(known, given)
         enough = settings_of(estimator, opened, known, outputs).n_supports
-        with live_cuts(opened.shape[0], enough, estimator.tol, log_iteration) as on_cut:
-            model = RunDirectory(run).fit(estimator, opened, resume, overwrite, callback=on_cut, y=y)
+        with (
+            live_cuts(opened.shape[0], enough, estimator.tol, log_iteration) as on_cut,
+            _measured(run, metrics_file, on_cut) as callback,
+        ):
+            model = RunDirectory(run).fit(estimator, opened, resume, overwrite, callback, y=y)
     summarise(model, run)
+
+
+@contextmanager
+def _measured(run: Path, file: Path | None, on_cut: OnCut) -> Iterator[OnCut]:
+    """Keep a metrics file up to date, if one is wanted."""
+    if file is None:
+        yield on_cut
+        return
+    from gdm_dask.pipeline.fit_metrics import FitMetrics
+
+    with FitMetrics({"run": str(run)}, file) as metrics:
+
+        def callback(iteration: Iteration) -> None:
+            on_cut(iteration)
+            metrics.after(iteration)
+
+        yield callback
 
 
 def log_iteration(iteration: Iteration) -> None:

@@ -30,6 +30,7 @@ from gdm_dask.engine import Engine, Task
 from gdm_dask.engine.plan import Worker
 from gdm_dask.errors import EngineError
 from gdm_dask.system import interrupts
+from gdm_dask.system.metrics import SOURCES, Metric
 from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,12 @@ MAX_LOSSES = 10
 REST = 5.0
 #: Parts that one task merges.
 FAN_IN = 16
+
+
+_n_resent = 0
+SOURCES.append(
+    lambda: [Metric("gdm_task_resends_total", "Times that lost tasks of a pass were sent again.", _n_resent)]
+)
 
 
 class Lost(Exception):
@@ -155,7 +162,7 @@ class ClusterEngine(Engine):
         name: str = "",
     ) -> list[Any]:
         """Return ``[function(item, *args) for item in items]``, computed in parallel."""
-        name = name or funcname(function)
+        name = _key(name or funcname(function))
         results: dict[int, Any] = {}
 
         def attempt(tasks: _Tasks) -> None:
@@ -179,7 +186,7 @@ class ClusterEngine(Engine):
 
     def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
         """Return ``merge([function(item, *args) for item in items], *args)``; tasks merge the parts."""
-        name = name or funcname(function)
+        name = _key(name or funcname(function))
 
         def attempt(tasks: _Tasks) -> Any:
             shared = tasks.begin(name, args)
@@ -209,6 +216,8 @@ class ClusterEngine(Engine):
                         "workers that hang or are out of memory, and go on with --resume where a fit was begun."
                     ) from loss
                 logger.warning("tasks were lost (%s): sending them again", loss)
+                global _n_resent
+                _n_resent += 1
                 self._resting.update(dict.fromkeys(loss.workers, time.monotonic() + REST * loss.waited))
                 self.workers()  # raises if the scheduler or all workers are gone for good
 
@@ -323,6 +332,11 @@ def _losses() -> Iterator[None]:
         yield
     except GONE as error:
         raise Lost(type(error).__name__) from error
+
+
+def _key(name: str) -> str:
+    """Return the name under which Dask's dashboard and metrics show tasks."""
+    return f"gdm-{name}"
 
 
 def _n_drivers(worker: str) -> int:

@@ -112,7 +112,7 @@ def make_blocks(
 
         if at_once < engine.n_workers:
             logger.info("the memory limit allows for %d blocks at a time", at_once)
-        results = engine.map(task, tasks, at_once=at_once, on_done=on_done)
+        results = engine.map(task, tasks, at_once=at_once, on_done=on_done, name="ingest-merge")
     kept = sum(kept for _, kept, _ in results)
     if kept:
         logger.info("%d finished blocks of an earlier attempt were kept", kept)

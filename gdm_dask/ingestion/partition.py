@@ -94,7 +94,7 @@ def make_runs(
             with open_engine("threads") as local:
                 results = local.map(task, parts, on_done=on_done)
         else:
-            results = engine.map(task, parts, on_done=on_done)
+            results = engine.map(task, parts, on_done=on_done, name="ingest-partition")
     kept = sum(kept for _, kept, _ in results)
     if kept:
         logger.info("%d finished runs of an earlier attempt were kept", kept)

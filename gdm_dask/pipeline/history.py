@@ -21,6 +21,7 @@ import numpy as np
 
 from gdm_dask.model import FittedModel
 from gdm_dask.store.folder import write_whole
+from gdm_dask.system.names import new_run_id
 
 RUNNING = "running"
 #: Maximum number of records kept.
@@ -90,10 +91,8 @@ class History:
 
     def begin(self, pipeline: str) -> Record:
         """Record the start of a run."""
-        now = time.time()
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1e6):06d}"
-        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-        record = Record(f"{stamp}-{socket.gethostname()}-{os.getpid()}", pipeline, started)
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        record = Record(new_run_id(), pipeline, started)
         self.write(record)
         return record
 

@@ -25,6 +25,7 @@ from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.errors import BadInput, EngineError, GdmError
 from gdm_dask.estimator import estimator_for
 from gdm_dask.inputs import settings_of
+from gdm_dask.pipeline.fit_metrics import FitMetrics
 from gdm_dask.pipeline.job_queue import ENDED, Cancelled, ask, enter, entries, forget, tell, wait_for_turn
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.store.folder import write_whole
@@ -111,13 +112,17 @@ def _fit(
         estimator = estimator_for(target, parameters | {"scheduler": client})
         progress = _Progress(settings_of(estimator, opened, target, opened.outputs()))
 
+        metrics = FitMetrics({"job": job, "run": str(folder.path)})
+
         def on_cut(iteration: Iteration) -> None:
             log.write(str(iteration))
             tell(client, job, "progress", progress.after(iteration))
+            metrics.after(iteration)
             interrupts.check()
 
         try:
-            model = folder.fit(estimator, opened, resume, overwrite, on_cut, wait=OWNER_ENDS)
+            with metrics:
+                model = folder.fit(estimator, opened, resume, overwrite, on_cut, wait=OWNER_ENDS)
         except BaseException as error:
             log.write(f"ended: {error}" if str(error) else "was cancelled")
             raise

@@ -20,6 +20,7 @@ from gdm_dask.pipeline.schema import Pipeline
 from gdm_dask.pipeline.step import Context, Manifest, NotKnown, Step, step_key, store_path
 from gdm_dask.store.folder import Folder
 from gdm_dask.system.locks import FileLock
+from gdm_dask.system.progress import log_fields
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def run_pipeline(
     forced = _forced(start)
     history = History(pipeline.folder)
     record = history.begin(pipeline.name)
+    log_fields.update(run=record.id, pipeline=pipeline.name)
     began = time.monotonic()
     lock = FileLock(pipeline.folder / ".lock")
     try:

@@ -4,24 +4,54 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.features.block import Block
 from gdm_dask.store.feature_store import FeatureStore
+from gdm_dask.system.metrics import SOURCES, Metric, publish
 from gdm_dask.system.scratch import SpareBuffers
 
 logger = logging.getLogger(__name__)
-Found = TypeVar("Found")
 
 #: Seconds to wait before the first retry; doubled each time.
 READ_PAUSE = 0.2
 _spare = SpareBuffers()
+
+
+class _Reads:
+    """Counts of all reads of blocks and rows in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = {"reads": 0.0, "read_bytes": 0.0, "read_seconds": 0.0, "read_retries": 0.0}
+
+    def add(self, **more: float) -> None:
+        """Add to some counts."""
+        with self._lock:
+            for name, count in more.items():
+                self._counts[name] += count
+
+    def metrics(self) -> list[Metric]:
+        """Return the counts as metrics."""
+        texts = {
+            "reads": "Blocks, and rows of some features, read from stores.",
+            "read_bytes": "Decoded bytes of these reads.",
+            "read_seconds": "Seconds of these reads, failed attempts included.",
+            "read_retries": "Attempts that failed and were repeated.",
+        }
+        return [Metric(f"gdm_{name}_total", texts[name], count) for name, count in self._counts.items()]
+
+
+READS = _Reads()
+SOURCES.append(READS.metrics)
 
 
 class StoreReader:
@@ -69,15 +99,19 @@ class StoreReader:
         self._held.clear()
         _spare.drop()
 
-    def _read(self, what: str, load: Callable[..., Found], *arguments: Any) -> Found:
+    def _read(self, what: str, load: Callable[..., Block], *arguments: Any) -> Block:
         """Read something, with retries: a fault that a second read does not show is not a fault of the store."""
+        began = time.perf_counter()
         for attempt in range(1, self._attempts + 1):
             try:
-                return load(*arguments)
+                found = load(*arguments)
+                READS.add(reads=1, read_bytes=found.nbytes, read_seconds=time.perf_counter() - began)
+                return found
             except (OSError, DamagedStore) as error:
                 last: Exception = error
                 logger.warning("%s of %s could not be read: %s", what, self._store.url, error)
                 if attempt < self._attempts:
+                    READS.add(read_retries=1)
                     time.sleep(READ_PAUSE * 2 ** (attempt - 1))
         if isinstance(last, DamagedStore):
             raise last
@@ -90,6 +124,8 @@ class StoreReader:
 @lru_cache(maxsize=4)
 def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int) -> StoreReader:
     """Return the reader of a store in another process; the store is opened once per process."""
+    if "prometheus_client" in sys.modules:  # a Dask worker that serves metrics
+        publish()
     store = pickle.loads(pickled)
     if store.fingerprint != fingerprint:
         raise DamagedStore(

@@ -1,6 +1,17 @@
-"""Feature names are untrusted text: make them safe to print."""
+"""Names: feature names are untrusted text, made safe to print; runs get ids of their own."""
 
 from __future__ import annotations
+
+import os
+import socket
+import time
+
+
+def new_run_id() -> str:
+    """Return an id of a run: when and where it began. Ids sort by time."""
+    now = time.time()
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1e6):06d}"
+    return f"{stamp}-{socket.gethostname()}-{os.getpid()}"
 
 
 def printable(text: str, limit: int) -> str:

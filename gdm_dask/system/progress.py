@@ -104,6 +104,10 @@ def log_console() -> Console | None:
     return None if handlers else Console(stderr=True)
 
 
+#: Fields of every line of a log in JSON, such as the id of the run.
+log_fields: dict[str, str] = {}
+
+
 #: Seconds of finished compilations, and the start of the current one: replaced together, because any thread may read.
 _state: tuple[float, float | None] = (0.0, None)
 

@@ -88,7 +88,7 @@ def test_the_dashboard_shows_phases_by_name(store, cluster) -> None:
     with distributed.Client(cluster.address, set_as_default=False) as client:
         GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store)
         prefixes = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
-    assert {"scores", "scores-merge", "groups", "groups-merge"} <= prefixes
+    assert {"gdm-scores", "gdm-scores-merge", "gdm-scores-arguments", "gdm-groups", "gdm-groups-merge"} <= prefixes
 
 
 @pytest.mark.parametrize("n_workers", [1, 3, 4])
