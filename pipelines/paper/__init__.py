@@ -1,1 +1,1 @@
-"""The paper's comparison: data sets x methods x criteria. A method or a data set is one file in its folder."""
+"""The paper's comparison: data sets x methods x criteria. Each method and each data set is one file."""

@@ -1,16 +1,16 @@
 """Run the paper's comparison.
 
-    python -m pipelines.paper quick                                   (a minute: a small set, all methods)
+    python -m pipelines.paper quick                                   (a minute: all methods on a small set)
     GDM_DATA=/data/sets python -m pipelines.paper run                 (hours: everything)
     GDM_DATA=/data/sets python -m pipelines.paper run --data mnist --methods gdm fgm --sizes 50 100
-    GDM_DATA=/data/sets python -m pipelines.paper run --suite wide    (many small and larger sets, other peers)
-    GDM_DATA=/data/sets python -m pipelines.paper fetch               (downloads further sets of the wide suite)
-    GDM_DATA=/data/sets python -m pipelines.paper measure             (minutes: the claims about the algorithm itself)
-    python -m pipelines.paper page --results pipelines/paper/results  (figures and page again, from results.parquet)
-    python -m pipelines.paper findings                                (FINDINGS.md again, from the committed results)
+    GDM_DATA=/data/sets python -m pipelines.paper run --suite wide    (many sets, small and large; other peers)
+    GDM_DATA=/data/sets python -m pipelines.paper fetch               (download more sets of the wide suite)
+    GDM_DATA=/data/sets python -m pipelines.paper measure             (minutes: claims about the algorithm itself)
+    python -m pipelines.paper page --results pipelines/paper/results  (redraw figures and page from results.parquet)
+    python -m pipelines.paper findings                                (rewrite FINDINGS.md from the committed results)
 
-Each cell (a method on a data set) leaves a file in the folder of results, and a run that was stopped goes on from
-there. `results.parquet` in the same folder has the cells of all runs as one table, and `index.html` shows the figures.
+Each cell (a method on a data set) writes a file to the results folder, and a stopped run resumes from these files.
+`results.parquet` in the same folder collects the cells of all runs in one table; `index.html` shows the figures.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from .suites import PAPER, QUICK, SUITES, WIDE, Part, part_name
 from .table import DONE, collect, missing, summary
 from .wide.fetched import fetch
 
-#: Cells run side by side, so each of them has one thread.
+#: Cells run in parallel, so each gets one thread.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry of the command line."""
+    """Run the command line."""
     options = parse(arguments)
     if options.command in ACTIONS:
         ACTIONS[options.command](options.results)
@@ -66,34 +66,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == QUICK and not options.methods:
         failures = broken(table)
         if failures:
-            sys.exit("\n".join(["not as expected:", *failures]))
+            sys.exit("\n".join(["expected, but not found:", *failures]))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         "python -m pipelines.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, limit in ((QUICK, 60.0), ("run", 3600.0)):
         command = commands.add_parser(name)
-        command.add_argument("--methods", nargs="+", help="names of files in methods/; all of the suite by default")
+        command.add_argument("--methods", nargs="+", help="names of files in methods/; default: all of the suite")
         command.add_argument("--sizes", nargs="+", type=int, help="numbers of features")
-        command.add_argument("--seeds", type=int, help="sets or splits, where the data is random")
-        command.add_argument("--samples", type=int, help="train on so many samples only, drawn at random")
-        command.add_argument("--results", type=Path, help="folder of results")
+        command.add_argument("--seeds", type=int, help="number of sets or splits if the data is random")
+        command.add_argument("--samples", type=int, help="train on this many samples, drawn at random")
+        command.add_argument("--results", type=Path, help="results folder")
         command.add_argument("--jobs", type=int, default=1 if name == QUICK else max(1, (os.cpu_count() or 2) // 2))
-        command.add_argument("--time-limit", type=float, default=limit, help="seconds for a cell")
-        command.add_argument("--memory-limit", type=float, default=8.0, help="GB of address space for a cell")
-        command.add_argument("--retry", action="store_true", help="run cells again that failed or ran out of time")
+        command.add_argument("--time-limit", type=float, default=limit, help="seconds per cell")
+        command.add_argument("--memory-limit", type=float, default=8.0, help="GB of address space per cell")
+        command.add_argument("--retry", action="store_true", help="rerun cells that failed or ran out of time")
         command.set_defaults(suite=PAPER, data=None)
         if name == "run":
-            command.add_argument("--suite", choices=sorted(SUITES), default=PAPER, help="what is compared")
-            command.add_argument("--data", nargs="+", help="names of data sets; all that are there by default")
+            command.add_argument("--suite", choices=sorted(SUITES), default=PAPER, help="suite to run")
+            command.add_argument("--data", nargs="+", help="names of data sets; default: all whose files exist")
     for name in ACTIONS:
         command = commands.add_parser(name)
         folder = COMMITTED if name == "findings" else Path("runs/paper-run")
-        command.add_argument("--results", type=Path, default=folder, help="folder of results")
+        command.add_argument("--results", type=Path, default=folder, help="results folder")
     options = parser.parse_args(arguments)
     if options.command not in ACTIONS:
         _complete(options)
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _complete(options: argparse.Namespace) -> None:
-    """Take from the suite what was not said."""
+    """Fill in the defaults of the suite."""
     suite, is_quick = SUITES[options.suite], options.command == QUICK
     options.sizes = options.sizes or ((6, 12) if is_quick else suite.sizes)
     options.seeds = options.seeds or (1 if is_quick else suite.seeds)
@@ -110,7 +110,7 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def planned(options: argparse.Namespace) -> list[Cell]:
-    """All cells of a run; those of the first seed first, so that a run that is stopped has something of all data."""
+    """List all cells of a run, ordered by seed, so that a stopped run has results on all data sets."""
     suite = SUITES[options.suite]
     methods = options.methods or [*suite.methods, *suite.ablations]
     parts = [(QUICK, None)] if options.command == QUICK else available(suite.parts, options.data)
@@ -123,9 +123,9 @@ def planned(options: argparse.Namespace) -> list[Cell]:
 
 
 def available(parts: Sequence[Part], wanted: Sequence[str] | None) -> list[Part]:
-    """The parts to run; without a wish, all whose files are there, and a line for each other.
+    """List the parts to run; by default all whose files exist, with a message for each of the others.
 
-    A wish is the name of a data set, which stands for all its parts of the suite, or of one part.
+    `wanted` names single parts, or data sets, which stand for all their parts in the suite.
     """
     if wanted:
         parts = [part for name in wanted for part in _named(parts, name)]
@@ -135,19 +135,19 @@ def available(parts: Sequence[Part], wanted: Sequence[str] | None) -> list[Part]
         if reason and wanted:
             raise BadInput(reason)
         if reason:
-            print(f"{part_name(*part)} is not there: {reason}", file=sys.stderr)
+            print(f"skipping {part_name(*part)}: {reason}", file=sys.stderr)
         else:
             found.append(part)
     return found
 
 
 def _named(parts: Sequence[Part], name: str) -> list[Part]:
-    """The parts of a suite that a name stands for; a data set that the suite does not have is taken whole."""
+    """List the parts of a suite with this name; a data set outside the suite is taken whole."""
     return [part for part in parts if name in (part[0], part_name(*part))] or [(name, None)]
 
 
 def work(cells: Sequence[Cell], options: argparse.Namespace) -> None:
-    """Run the cells behind a progress bar; where there is no terminal, a line for each cell."""
+    """Run the cells with a progress bar or, without a terminal, with a line per cell."""
     console = Console(stderr=True)
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*bar, console=console, disable=not console.is_terminal) as progress:
@@ -163,7 +163,7 @@ def work(cells: Sequence[Cell], options: argparse.Namespace) -> None:
 
 
 def note_command(results: Path, arguments: Sequence[str]) -> None:
-    """Keep the commands of all runs that have filled a folder."""
+    """Add this run's command to the list in the results folder."""
     file = results / "commands.txt"
     lines = file.read_text().splitlines() if file.exists() else []
     kept = [word for word in arguments if word not in ("--results", str(results))]
@@ -172,7 +172,7 @@ def note_command(results: Path, arguments: Sequence[str]) -> None:
 
 
 def print_means(table: pd.DataFrame) -> None:
-    """Print the means, and what failed."""
+    """Print the means and the failures."""
     columns = ["data", "size", "method", "runs", "n_features", "accuracy", "redundancy", "precision", "recall"]
     with pd.option_context("display.width", 160, "display.max_rows", None, "display.max_columns", None):
         print(summary(table)[[*columns, "seconds"]].round(4).to_string(index=False))
@@ -180,7 +180,7 @@ def print_means(table: pd.DataFrame) -> None:
 
 
 def take_measures(results: Path) -> None:
-    """Measure what the paper says of the algorithm, on the data that is there."""
+    """Measure the paper's claims about the algorithm, on all available data."""
     os.environ.update(dict.fromkeys(THREADS, "1"))
     wanted = sorted({name for _, names in MEASURES.values() for name in names})
     found = measure([name for name in wanted if not registry.missing(name)])
@@ -190,7 +190,7 @@ def take_measures(results: Path) -> None:
 
 
 def show(results: Path) -> None:
-    """Draw the figures of a folder of results, and write the page that shows them."""
+    """Draw the figures of a results folder, and write the page that shows them."""
     table = pd.read_parquet(results / "results.parquet")
     if set(table.get("suite", ())) == {WIDE}:
         print(fill(template(["WIDE"]), Findings(table, table, table)))
@@ -203,7 +203,7 @@ def show(results: Path) -> None:
 
 
 def download(results: Path) -> None:
-    """Download the sets of the wide suite that scikit-learn can fetch."""
+    """Download the sets of the wide suite that are on OpenML."""
     del results
     try:
         fetch()

@@ -1,4 +1,4 @@
-"""One cell of the comparison: a method on a data set, in a process of its own."""
+"""One cell of the comparison: a method on a data set, in its own process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .suites import PAPER, SUITES
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run: one selection; nested methods serve all numbers of features with it."""
+    """One selection; nested methods serve all numbers of features with it."""
 
     dataset: str
     seed: int
@@ -40,14 +40,14 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its file, without the ending."""
+        """Name of its file, without the suffix."""
         sizes = f"k{self.sizes[0]}" if len(self.sizes) == 1 else f"k{self.sizes[0]}-{self.sizes[-1]}x{len(self.sizes)}"
         part = "" if self.samples is None else f"-n{self.samples}"
         return f"{self.dataset}{part}-s{self.seed}-{self.method}-{sizes}"
 
 
 def run_cell(cell: Cell, path: Path, memory_limit: int | None = None) -> None:
-    """Run a cell and write its file; a method that fails leaves a file that says so."""
+    """Run a cell and write its file, also if the method fails."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its cells
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if memory_limit is not None:
@@ -61,7 +61,7 @@ def run_cell(cell: Cell, path: Path, memory_limit: int | None = None) -> None:
 
 
 def _end_with_parent() -> None:
-    """A cell whose parent was killed must not go on alone."""
+    """End this process when its parent dies."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -69,9 +69,9 @@ def _end_with_parent() -> None:
 
 
 def measure(cell: Cell) -> list[dict[str, Any]]:
-    """Select and judge, one row for each number of features.
+    """Select and judge; returns one row for each number of features.
 
-    Its seconds are processor time: a cell has one thread, and what else a machine does must not count.
+    Seconds are processor time: a cell has one thread, and other work on the machine must not count.
     """
     method = registry.method(cell.method)
     problem = registry.dataset(cell.dataset).load(cell.seed).sample(cell.samples, cell.seed)
@@ -96,7 +96,7 @@ def measure(cell: Cell) -> list[dict[str, Any]]:
 def choose(
     method: Any, training: Training, sizes: Sequence[int], tuned: dict[str, Any] | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """For each number of features, those of the problem that a method selects."""
+    """Yield each number of features with the features that a method selects."""
     if hasattr(method, "path"):
         steps = method.path(training.X, training.y, sizes, **(tuned or {}))
         yield from ((size, training.kept[features]) for size, features in steps)
@@ -115,12 +115,12 @@ def _row(cell: Cell, problem: Problem, size: int, features: np.ndarray) -> dict[
 
 
 def failed(cell: Cell, status: str, message: str) -> list[dict[str, Any]]:
-    """Rows of a cell without a result."""
+    """Return the rows of a cell without a result."""
     return [{"size": size, "status": status, "message": message} for size in cell.sizes]
 
 
 def write_cell(cell: Cell, rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the file of a cell, whole or not at all."""
+    """Write the file of a cell atomically."""
     part = path.with_suffix(f".{os.getpid()}.part")
     of = {**asdict(cell), "twin": registry.is_twin(cell.dataset)}
     part.write_text(json.dumps({"cell": of, "rows": rows}))
@@ -128,7 +128,7 @@ def write_cell(cell: Cell, rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def _warm_up(method: Any, like: Matrix) -> None:
-    """Compiled code, of the kind that a matrix needs, is loaded before the clock starts."""
+    """Load the compiled code for this kind of matrix before the clock starts."""
     y = np.repeat([-1, 1], 15)
     values = np.random.default_rng(0).uniform(1, 100, (30, 4))
     values[:, 0] += 50 * y + 50
@@ -139,13 +139,13 @@ def _warm_up(method: Any, like: Matrix) -> None:
 
 
 def reset_peak_memory() -> None:
-    """Let `peak_memory` count from now on, where Linux allows it."""
+    """Restart the count of `peak_memory`, if Linux allows it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> int:
-    """Most bytes this process held, data included."""
+    """Return the peak memory of this process in bytes, data included."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""What must come out of the small set, or `make paper-quick` fails."""
+"""Expectations on the small set; `make paper-quick` fails unless the results meet them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .table import DONE
 
 
 def broken(table: pd.DataFrame) -> list[str]:
-    """The expectations that the results on the small set do not meet, at the largest number of features."""
+    """List the expectations that the results do not meet, at the largest number of features."""
     rows = table[table["size"] == table["size"].max()].set_index("method")
     lost = sorted(set(SUITES[PAPER].methods) - set(rows.index[rows["status"].isin(DONE)]))
     if lost:

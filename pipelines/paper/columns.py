@@ -1,4 +1,4 @@
-"""The columns of a matrix as the methods want them."""
+"""Columns of a matrix in the forms that the methods need."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Matrix = np.ndarray | sp.csr_array
 
 
 def dense(X: Matrix) -> np.ndarray:
-    """A dense matrix of floats, for methods that know no other."""
+    """Convert to a dense matrix of floats, for methods that accept nothing else."""
     X = X.toarray() if sp.issparse(X) else np.asarray(X)
     return X if X.dtype.kind == "f" else X.astype(np.float32)
 
 
 def standardised(X: Matrix) -> Matrix:
-    """Columns of unit variance; dense ones have mean 0, sparse ones stay sparse."""
+    """Scale columns to unit variance; dense ones are centred, sparse ones stay sparse."""
     if sp.issparse(X):
         means = np.asarray(X.mean(axis=0)).ravel()
         variances = np.asarray(X.multiply(X).mean(axis=0)).ravel() - means**2
@@ -26,7 +26,7 @@ def standardised(X: Matrix) -> Matrix:
 
 
 def varying(X: Matrix) -> np.ndarray:
-    """Numbers of the columns that are not constant; only those can be selected."""
+    """Return the numbers of the columns that are not constant; only these can be selected."""
     if sp.issparse(X):
         X = sp.csc_array(X)
         return np.flatnonzero(X.max(axis=0).toarray().ravel() != X.min(axis=0).toarray().ravel())
@@ -34,5 +34,5 @@ def varying(X: Matrix) -> np.ndarray:
 
 
 def best_first(scores: np.ndarray) -> np.ndarray:
-    """Features by decreasing score; equal ones by number."""
+    """Sort features by decreasing score; ties by number."""
     return np.argsort(-scores, kind="stable")

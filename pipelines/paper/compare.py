@@ -1,8 +1,8 @@
-"""Methods compared over many sets: mean differences with their standard error, wins and losses, ranks.
+"""Compare methods over many sets: mean differences with standard errors, wins and losses, ranks.
 
-A set counts once: its seeds are averaged first. Where a method returned fewer features than were asked for, the two are
-compared at this number: the value of the other one is interpolated between its own selections, over the logarithm of
-the number of features. Below the smallest selection there is nothing to interpolate, and the seed is left out.
+A set counts once: its seeds are averaged first. If a method returned fewer features than requested, both methods are
+compared at that number: the other method's value is interpolated between its own selections, over the logarithm of the
+number of features. Below its smallest selection there is nothing to interpolate, and the seed is left out.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .table import done
 
 #: Level of the Nemenyi test.
 LEVEL = 0.05
-#: A method has to have results on this share of the sets to be ranked.
+#: Share of the sets on which a method needs results to be ranked.
 COVERED = 0.8
-#: Differences that rounding makes.
+#: Smaller differences are rounding errors.
 TIE = 1e-12
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A method minus a reference at one number of features, over all sets that have both.
+    """A method minus a reference at one number of features, over all sets with results of both.
 
     Attributes
     ----------
     mean, error : float
-        Of the differences in score, and its standard error over the sets; NaN with fewer than two sets.
+        Mean difference in score, and its standard error over the sets (NaN with fewer than two sets).
     wins, losses : int
-        Sets on which the method is ahead, and behind.
+        Number of sets on which the method is ahead, and behind.
     redundancy, reference_redundancy : float
-        Mean redundancy rate of each.
+        Mean redundancy rate of the method, and of the reference.
     n_sets : int
     """
 
@@ -69,7 +69,7 @@ def difference(table: pd.DataFrame, method: str, reference: str, size: int, like
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Of the mean of some values.
+    """Return the standard error of the mean.
 
     >>> float(standard_error(np.array([1.0, 3.0])))
     1.0
@@ -89,14 +89,14 @@ def _pairs(table: pd.DataFrame, method: str, reference: str, size: int, like_for
 
 
 class Selection(NamedTuple):
-    """What is known of a selection."""
+    """Size and criteria of a selection."""
 
     n_features: float
     score: float
     redundancy: float
 
 
-#: Selections of one method on one seed of a set, by the number of features that was asked for.
+#: Selections of one method on one seed of a set, by the requested number of features.
 Curve = dict[int, Selection]
 
 
@@ -109,14 +109,14 @@ def _curves(table: pd.DataFrame, method: str) -> dict[tuple[str, int], Curve]:
 
 
 def _at(curve: Curve, size: int, n_features: float | None) -> Selection | None:
-    """A selection, or what one with fewer features between it and the smaller ones would be."""
+    """Return a selection, interpolated down to `n_features` if it has more."""
     if n_features is None or curve[size].n_features <= n_features:
         return curve[size]
     return interpolated([curve[smaller] for smaller in sorted(curve) if smaller <= size], n_features)
 
 
 def interpolated(selections: Sequence[Selection], n_features: float) -> Selection | None:
-    """A selection of so many features between those of some others; None below the smallest.
+    """Interpolate a selection of `n_features` between others; None below the smallest.
 
     >>> found = interpolated([Selection(10, 0.6, 0.2), Selection(40, 0.8, 0.1)], 20)
     >>> [round(float(value), 3) for value in found]
@@ -132,14 +132,14 @@ def interpolated(selections: Sequence[Selection], n_features: float) -> Selectio
 
 @dataclass(frozen=True)
 class Ranks:
-    """Average ranks of methods over sets, and how far two must be apart.
+    """Average ranks of methods over sets, with the critical difference.
 
     Attributes
     ----------
     average : Series
-        By method, the best first.
+        Average rank of each method, best first.
     critical : float
-        Differences below it are those of chance: the Nemenyi test at the 5 % level.
+        Smaller differences may be chance, by the Nemenyi test at the 5 % level.
     n_sets : int
     """
 
@@ -156,9 +156,9 @@ def ranks(table: pd.DataFrame, methods: Sequence[str], size: int) -> Ranks:
 
 
 def common(table: pd.DataFrame, methods: Sequence[str], size: int, criterion: str) -> pd.DataFrame:
-    """Mean of a criterion by set and method, for the sets on which all methods have a result.
+    """Average a criterion by set and method, over the sets on which all methods have a result.
 
-    A method that was run on few of the sets is left out, or it would leave few sets for the others.
+    Methods that ran on few sets are left out; they would leave few sets for the others.
     """
     rows = done(table)
     rows = rows[(rows["size"] == size) & rows["method"].isin(methods)]
@@ -168,7 +168,7 @@ def common(table: pd.DataFrame, methods: Sequence[str], size: int, criterion: st
 
 
 def critical_difference(n_methods: int, n_sets: int) -> float:
-    """Nemenyi's critical difference of average ranks (Demsar, 2006).
+    """Return Nemenyi's critical difference of average ranks (Demsar, 2006).
 
     >>> round(critical_difference(5, 30), 3), round(critical_difference(2, 10), 3)
     (1.114, 0.62)
@@ -180,7 +180,7 @@ def critical_difference(n_methods: int, n_sets: int) -> float:
 
 
 def cliques(average: Sequence[float], critical: float) -> list[tuple[int, int]]:
-    """First and last of each longest run of sorted ranks that are not further apart than the critical difference.
+    """Return first and last position of each maximal run of sorted ranks within the critical difference.
 
     >>> cliques([1.0, 1.5, 2.2, 4.0], 1.0)
     [(0, 1), (1, 2)]

@@ -1,4 +1,4 @@
-"""How a selection is judged: a linear SVM refitted on it, on samples it has not seen; redundancy rate; true groups."""
+"""Criteria of a selection: test score of a linear SVM refitted on it, redundancy rate, true groups."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from .problem import Problem
 
 #: Numbers of features in the paper.
 SIZES = tuple(range(10, 201, 10))
-#: The paper's least accuracy; a selection below it is marked as weak.
+#: Smallest accuracy in the paper; a selection below it is marked as weak.
 MIN_ACCURACY = 0.5
-#: Where the smaller class has a smaller share of the samples, accuracy says little and the AUC is taken.
+#: Below this share of the smaller class, accuracy says little and the AUC replaces it.
 RARE = 0.2
-#: C of the tuned SVM, for columns of unit variance, and the folds of the training part that choose it.
+#: Candidates for C of the tuned SVM, for columns of unit variance, and the number of folds that choose one.
 GRID = (0.001, 0.01, 0.1, 1.0, 10.0)
 N_FOLDS = 5
 
 
 def judge(problem: Problem, features: np.ndarray) -> dict[str, Any]:
-    """The paper's criteria: accuracy of an SVM with a fixed C, and what `describe` says."""
+    """Judge by the paper's criteria: accuracy of an SVM with a fixed C, and those of `describe`."""
     found = accuracy(problem.X, problem.y, problem.X_test, problem.y_test, features)
     return {"accuracy": found, **describe(problem, features)}
 
 
 def judge_tuned(problem: Problem, features: np.ndarray) -> dict[str, Any]:
-    """The same for an SVM whose C is chosen on the training part.
+    """Judge by an SVM whose C is chosen on the training set.
 
     Returns
     -------
     dict
-        score, the accuracy, or the AUC where a class is rare; accuracy; average_precision of the smaller class; and
-        what `describe` says.
+        score (accuracy, or AUC if a class is rare), accuracy, average_precision of the smaller class, and the criteria
+        of `describe`.
     """
     decision = tuned_decision(problem.X[:, features], problem.y, problem.X_test[:, features])
     sign = smaller_class(problem.y)
@@ -55,13 +55,13 @@ def judge_tuned(problem: Problem, features: np.ndarray) -> dict[str, Any]:
 
 
 def describe(problem: Problem, features: np.ndarray) -> dict[str, Any]:
-    """What needs no test samples.
+    """Compute the criteria that need no test samples.
 
     Returns
     -------
     dict
-        n_features; redundancy, the paper's RED; precision, the features in a true group of all features, and recall,
-        the true groups with a selected feature of all true groups (None where the truth is not known).
+        n_features; redundancy, the paper's RED; precision, the share of the features that are in a true group; and
+        recall, the share of the true groups with a selected feature. The last two are None if the truth is unknown.
     """
     found: dict[str, Any] = {
         "n_features": len(features),
@@ -76,21 +76,21 @@ def describe(problem: Problem, features: np.ndarray) -> dict[str, Any]:
 
 
 def accuracy(X: Matrix, y: np.ndarray, X_test: Matrix, y_test: np.ndarray, features: np.ndarray) -> float:
-    """Of a linear SVM that is refitted on some features, on samples that it has not seen."""
+    """Return the test accuracy of a linear SVM refitted on some features."""
     return float(np.mean((_decision(X, y, X_test, features) > 0) == (y_test > 0)))
 
 
 def quality(X: Matrix, y: np.ndarray, X_test: Matrix, y_test: np.ndarray, features: np.ndarray) -> float:
-    """Accuracy as above, or the AUC where a class is rare."""
+    """Return the accuracy, or the AUC if a class is rare."""
     if not is_rare(y):
         return accuracy(X, y, X_test, y_test, features)
     return float(roc_auc_score(y_test > 0, _decision(X, y, X_test, features)))
 
 
 def tuned_decision(X: Matrix, y: np.ndarray, X_test: Matrix) -> np.ndarray:
-    """Decision values of a linear SVM with the C that is best on folds of the training part; of equal ones the least.
+    """Return test decision values of a linear SVM with the best C on folds of the training set; ties go to the smaller.
 
-    It sees the training part alone, labels and columns alike, until C is chosen.
+    Only training samples enter the scaling and the choice of C.
     """
     X, X_test = dense(X).astype(np.float64), dense(X_test).astype(np.float64)
     means, deviations = X.mean(axis=0), X.std(axis=0)
@@ -108,7 +108,7 @@ def is_rare(y: np.ndarray) -> bool:
 
 
 def smaller_class(y: np.ndarray) -> int:
-    """The label, -1 or +1, of fewer samples; +1 where both have as many."""
+    """Return the label, -1 or +1, with fewer samples; +1 if both have the same number."""
     return 1 if (y > 0).sum() <= (y <= 0).sum() else -1
 
 

@@ -1,9 +1,9 @@
-"""FINDINGS.md from its templates: every figure in it is taken from the results, none is typed.
+"""Write FINDINGS.md from its templates: every figure comes from the results, none is typed.
 
-In a template ``{{mean synthetic gdm 50 accuracy}}`` stands for a mean over the seeds, ``{{table synthetic accuracy 10
-50}}`` for a table of all methods, ``{{best synthetic 50 accuracy}}`` for the method with the largest mean, ``{{measured
-CLAIM DATASET NAME}}`` for what `measures` found, ``{{none DATASET METHOD}}`` for why there is no result, and ``{{wide
-WORD ...}}`` for what `wide.words` says of the wide suite. Shares are shown in percent.
+Templates have placeholders: ``{{mean synthetic gdm 50 accuracy}}`` is a mean over the seeds, ``{{table synthetic
+accuracy 10 50}}`` a table of all methods, ``{{best synthetic 50 accuracy}}`` the method with the largest mean,
+``{{measured CLAIM DATASET NAME}}`` a value from `measures`, ``{{none DATASET METHOD}}`` the reason why there is no
+result, and ``{{wide WORD ...}}`` a text from `wide.words`. Shares are shown in percent.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _DIGITS = {"redundancy": 4, "seconds": 2}
 
 
 def write_findings(results: Path) -> None:
-    """Write FINDINGS.md anew."""
+    """Rewrite FINDINGS.md."""
     (FOLDER / "FINDINGS.md").write_text(fill(template(), Findings.read(results)))
 
 
 def template(parts: Sequence[str] = ("FINDINGS", "WIDE")) -> str:
-    """The text with its places, of the paper's claims and of the wide suite."""
+    """Read the templates on the paper's claims and on the wide suite."""
     return "\n".join((FOLDER / f"{part}.template.md").read_text() for part in parts)
 
 
 def fill(text: str, findings: Findings) -> str:
-    """A text with its places filled."""
+    """Fill the placeholders of a text."""
 
     def one(place: re.Match[str]) -> str:
         word, *arguments = shlex.split(place[1])
         if word not in WORDS:
-            raise BadInput(f"{place[0]}: there are {', '.join(WORDS)}")
+            raise BadInput(f"placeholder must begin with one of {', '.join(WORDS)}, got {place[0]}")
         return WORDS[word](findings, *arguments)
 
     return _PLACE.sub(one, text)
@@ -55,7 +55,7 @@ def fill(text: str, findings: Findings) -> str:
 
 @dataclass(frozen=True)
 class Findings:
-    """Results and measures, and what can be said of them."""
+    """Results and measures, and the texts that placeholders stand for."""
 
     results: pd.DataFrame
     measures: pd.DataFrame
@@ -63,34 +63,34 @@ class Findings:
 
     @classmethod
     def read(cls, folder: Path) -> Findings:
-        """The results in a folder."""
+        """Read the results in a folder."""
         files = ("results.parquet", "measures.parquet", "wide/results.parquet")
         return cls(*(pd.read_parquet(folder / file) for file in files))
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        """Mean of every criterion, by data set, method and number of features; a part of mnist is mnist-n1000."""
+        """Mean of every criterion by data set (or part, such as mnist-n1000), method and number of features."""
         names = self.results["dataset"].where(
             self.results["samples"].isna(), self.results["dataset"] + "-n" + self.results["samples"].astype("string")
         )
         return summary(self.results.assign(dataset=names)).set_index(["dataset", "method", "size"])
 
     def mean(self, dataset: str, method: str, size: str, criterion: str) -> str:
-        """One mean over the seeds."""
+        """Show one mean over the seeds."""
         return show(float(self.means.loc[(dataset, method, int(size)), criterion]), criterion)  # type: ignore[index]
 
     def ratio(self, dataset: str, first: str, second: str, size: str, criterion: str) -> str:
-        """How many times the first method's mean is the second's."""
+        """Divide the first method's mean by the second's."""
         values = [float(self.means.loc[(dataset, name, int(size)), criterion]) for name in (first, second)]  # type: ignore[index]
         return f"{values[0] / values[1]:.2g}"
 
     def best(self, dataset: str, size: str, criterion: str) -> str:
-        """The method with the largest mean."""
+        """Name the method with the largest mean."""
         part = self.means.loc[dataset].xs(int(size), level="size")[criterion]
         return registry.method(str(part.idxmax())).NAME
 
     def table(self, dataset: str, criterion: str, *sizes: str) -> str:
-        """A table of all methods that have a result; those that were run on fewer sets say so."""
+        """Tabulate all methods with a result, with a note on those that ran on fewer sets."""
         part = self.means.loc[dataset][criterion].unstack("size")
         runs = self.means.loc[dataset]["runs"].groupby("method").min()
         lines = [f"| {' | '.join(['features', *sizes])} |", "|---" * (1 + len(sizes)) + "|"]
@@ -104,23 +104,23 @@ class Findings:
         return "\n".join(lines)
 
     def measured(self, claim: str, dataset: str, name: str) -> str:
-        """One measure."""
+        """Show one measure."""
         rows = self.measures.set_index(["claim", "dataset", "name"])["value"]
         return show(float(rows.loc[(claim, dataset, name)]), name)  # type: ignore[index]
 
     def none(self, dataset: str, method: str) -> str:
-        """Why a method has no result on a set."""
+        """Tell why a method has no result on a set."""
         rows = self.results[(self.results["dataset"] == dataset) & (self.results["method"] == method)]
         rows = rows[~rows["status"].isin(DONE)]
         return f"{rows['status'].iloc[0]}: {rows['message'].iloc[0]}"
 
     def of_wide(self, word: str, *arguments: str) -> str:
-        """What the wide suite says."""
+        """Fill a placeholder of the wide suite."""
         return wide.WORDS[word](self.wide, *arguments)
 
 
 def show(value: float, name: str) -> str:
-    """A number as text, by what it is.
+    """Format a number by its name.
 
     >>> show(0.79863, "accuracy"), show(0.00883, "redundancy"), show(12.0, "cuts, C = 1"), show(3.14159, "seconds")
     ('79.9 %', '0.0088', '12', '3.14')

@@ -1,4 +1,4 @@
-"""All cells of a comparison: planned, run in parallel with a time limit each, and gone on with after a stop."""
+"""Plan the cells of a comparison, and run them in parallel with a time limit each; stopped runs resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan(
     samples: int | None = None,
     suite: str = PAPER,
 ) -> Iterator[Cell]:
-    """Cells of a comparison; methods that serve all sizes at once have one, data without randomness one seed."""
+    """List the cells of a comparison: one for all sizes if the method allows it, one seed unless the data is random."""
     for dataset in datasets:
         for seed in range(seeds if registry.dataset(dataset).RANDOM or samples else 1):
             for method in methods:
@@ -40,22 +40,22 @@ def run(
     retry: bool = False,
     report: Callable[[Cell, str], None] = lambda cell, status: None,
 ) -> None:
-    """Run the cells that have no file yet, and with `retry` those that failed.
+    """Run the cells without a file, and with `retry` also the failed ones.
 
     Parameters
     ----------
     cells : sequence of Cell
     folder : Path
-        Holds a JSON file for each cell.
+        Holds one JSON file per cell.
     jobs : int
-        Cells at a time.
+        Number of cells to run in parallel.
     time_limit : float
-        Seconds for a cell, loading its data included.
+        Seconds per cell, including the time to load its data.
     memory_limit : int, optional
-        Bytes of address space for a cell.
+        Bytes of address space per cell.
     retry : bool
     report : callable
-        Gets each cell and how it went.
+        Called with each cell and its status.
     """
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("forkserver")
@@ -73,7 +73,7 @@ def run(
             running.add(process)
             process.join(time_limit)
             running.discard(process)
-            if stopped.is_set():  # killed by us: no result, and the next run takes it up
+            if stopped.is_set():  # killed by us: no result, the next run repeats it
                 return "stopped"
             if process.is_alive():
                 process.kill()
@@ -97,7 +97,7 @@ def run(
 
 
 def read_cell(path: Path) -> list[dict[str, Any]]:
-    """Rows of a cell, with what it is of."""
+    """Read the rows of a cell, each with the fields of the cell."""
     content = json.loads(path.read_text())
     cell = {name: value for name, value in content["cell"].items() if name != "sizes"}
     return [{**cell, **row} for row in content["rows"]]

@@ -1,7 +1,7 @@
-"""What the paper says of the algorithm itself, measured: its pruning, its matching, its convergence, the groups' cost.
+"""Measure the paper's claims about the algorithm itself: pruning, matching, convergence, cost of the groups.
 
-Each function gives (name, value) for a problem. B is 10 and tau 0.25 in all of them; C is the paper's 1 and the
-machine's default.
+Each function yields (name, value) for a problem, with B = 10 and tau = 0.25. C is the paper's 1 and the default of
+``master="cuts"``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ TAU = 0.25
 CUT_SIZE = 10
 N_CUTS = 10
 DEFAULT_C = CUTS_C
-#: Candidates of a cut, for the matching.
+#: Number of candidates for a cut.
 RANKED = 1024
-#: Supports whose groups are timed.
+#: Number of supports whose groups are timed.
 N_SUPPORTS = 100
 
 Measure = Callable[[Training], Iterator[tuple[str, float]]]
@@ -43,27 +43,27 @@ Measure = Callable[[Training], Iterator[tuple[str, float]]]
 
 @dataclass(frozen=True)
 class Weighing:
-    """The samples' weights before a cut: alpha * y up to a factor, and its norm."""
+    """Sample weights before a cut: alpha * y up to a factor, and its norm."""
 
     vector: np.ndarray
     norm: float
 
 
 def settings_of(training: Training, C: float) -> Settings:
-    """Cuts of ten features."""
+    """Return settings with cuts of ten features."""
     return choose_settings(training.X.shape[1], len(training.y), C=C, tau=TAU, cut_size=CUT_SIZE, intercept=False)
 
 
 @contextmanager
 def opened(training: Training) -> Iterator[Data]:
-    """The training data, behind an engine."""
+    """Open the training data behind an engine."""
     settings = settings_of(training, DEFAULT_C)
     with open_engine("synchronous") as engine, open_data(training.X, engine, None, settings) as data:
         yield data
 
 
 def weighings(training: Training, C: float, data: Data) -> Iterator[Weighing]:
-    """Weights of the samples at each iteration of Algorithm 1, with a read for every cut."""
+    """Yield the sample weights at each iteration of Algorithm 1, with one read per cut."""
     settings = replace(settings_of(training, C), max_cuts=N_CUTS, cuts_per_read=1)
     problem = Problem(training.y.astype(np.float64), settings)
     duals = [problem.master.duals[0]]
@@ -73,7 +73,7 @@ def weighings(training: Training, C: float, data: Data) -> Iterator[Weighing]:
 
 
 def pruning(training: Training) -> Iterator[tuple[str, float]]:
-    """Theorem 1: the share of all features that is left to scan for the best support, where it prunes most."""
+    """Theorem 1: the share of all features left to scan for the best support, in the iteration that prunes most."""
     Z = standardised(training.X) / np.sqrt(len(training.y))
     with opened(training) as data:
         for C in (1.0, DEFAULT_C):
@@ -87,7 +87,7 @@ def pruning(training: Training) -> Iterator[tuple[str, float]]:
 
 
 def matching(training: Training) -> Iterator[tuple[str, float]]:
-    """Proposition 2: the value of (6) that greedy matching finds, as a part of the optimum."""
+    """Proposition 2: the value of (6) that greedy matching finds, as a share of the optimum."""
     with opened(training) as data:
         parts = []
         for weighing in weighings(training, DEFAULT_C, data):
@@ -112,7 +112,7 @@ def counterexample(training: Training) -> Iterator[tuple[str, float]]:
 
 
 def convergence(training: Training) -> Iterator[tuple[str, float]]:
-    """Cuts to a gap of 0.1 %, and the gap after ten of them."""
+    """Cuts until the gap is 0.1 %, and the gap after ten cuts."""
     for C in (1.0, DEFAULT_C):
         machine = GroupDiscoveryMachine(
             C=C, tau=TAU, cut_size=CUT_SIZE, groups=False, scheduler="synchronous", fit_intercept=False
@@ -128,7 +128,7 @@ def convergence(training: Training) -> Iterator[tuple[str, float]]:
 
 def cost_of_groups(training: Training) -> Iterator[tuple[str, float]]:
     """Seconds for the groups of all supports, and for the whole fit."""
-    GroupDiscoveryMachine(2, scheduler="synchronous").fit(training.X[:, :50], training.y)  # loads what is compiled
+    GroupDiscoveryMachine(2, scheduler="synchronous").fit(training.X[:, :50], training.y)  # loads the compiled code
     machine = GroupDiscoveryMachine(N_SUPPORTS, tau=TAU, scheduler="synchronous").fit(training.X, training.y)
     yield "seconds for the groups", float(machine.timings_["groups"])
     yield "seconds in all", float(machine.timings_["total"])
@@ -145,7 +145,7 @@ MEASURES: dict[str, tuple[Measure, Sequence[str]]] = {
 
 
 def measure(names: Sequence[str]) -> pd.DataFrame:
-    """All measures on the data sets of these names; the first seed of each."""
+    """Take all measures on the first seed of these data sets."""
     rows = []
     for name in names:
         training = registry.dataset(name).load(0).training

@@ -1,4 +1,4 @@
-"""One HTML page with all figures, the commands that made them, the means, and what gave no result."""
+"""One HTML page with all figures, the commands that made them, the means, and the cells without a result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pre{background:#f3f3f3;padding:.6rem;overflow-x:auto}"""
 
 
 def write_page(table: pd.DataFrame, figures: Sequence[Path], path: Path, commands: Sequence[str]) -> None:
-    """Write the page beside the folder of figures."""
+    """Write the page next to the folder of figures."""
     lines = [html.escape(line) for line in missing(table)]
     means = summary(table).drop(columns="dataset")
     parts = [

@@ -1,4 +1,4 @@
-"""What a data set gives to the methods and to the criteria."""
+"""A data set as the methods and the criteria see it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .columns import Matrix, varying
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set of two classes, split.
+    """A data set of two classes, split into training and test samples.
 
     Attributes
     ----------
@@ -23,9 +23,9 @@ class Problem:
     y, y_test : ndarray of shape (n_samples,)
         -1 or +1.
     groups : list of ndarray
-        The true groups of predictive features, where they are known.
+        The true groups of predictive features, if they are known.
     portraits : dict
-        Images to show selected pixels on, by their names, where the features are pixels.
+        If the features are pixels: images, by name, to show selected pixels on.
     """
 
     X: Matrix
@@ -37,18 +37,18 @@ class Problem:
 
     @property
     def redundant(self) -> np.ndarray:
-        """All members of the true groups but the first of each."""
+        """All members of the true groups except the first of each."""
         return np.concatenate([np.zeros(0, np.int64), *(group[1:] for group in self.groups)])
 
     @property
     def training(self) -> Training:
-        """What a method sees."""
+        """The part that a method sees."""
         kept = varying(self.X)
         X = self.X if len(kept) == self.X.shape[1] else self.X[:, kept]
         return Training(X, self.y, kept, np.flatnonzero(np.isin(kept, self.redundant)))
 
     def sample(self, n_samples: int | None, seed: int) -> Problem:
-        """The problem with at most so many training samples, drawn at random."""
+        """Draw at most `n_samples` training samples at random."""
         if n_samples is None or n_samples >= len(self.y):
             return self
         rows = np.sort(np.random.default_rng(seed).permutation(len(self.y))[:n_samples])
@@ -57,14 +57,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Training:
-    """The training part without its constant columns.
+    """The training samples, without constant columns.
 
     Attributes
     ----------
     X : array or sparse matrix of shape (n_samples, n_varying)
     y : ndarray of shape (n_samples,)
     kept : ndarray of shape (n_varying,)
-        Number of each column in the problem.
+        Index of each column in the problem.
     redundant : ndarray
         Columns that are known to be redundant.
     """
@@ -76,14 +76,14 @@ class Training:
 
 
 def is_there(path: str) -> Path | None:
-    """A file below the folder GDM_DATA, where it is there."""
+    """Return the path of a file below the folder GDM_DATA, or None if there is none."""
     folder = os.environ.get("GDM_DATA")
     found = Path(folder) / path if folder else None
     return found if found is not None and found.is_file() else None
 
 
 def data_file(path: str, page: str) -> Path:
-    """A file below the folder GDM_DATA; says where it is to be had if it is not there."""
+    """Return the path of a file below the folder GDM_DATA; if it is missing, the error says where to get it."""
     found = is_there(path)
     if found is not None:
         return found
@@ -93,7 +93,7 @@ def data_file(path: str, page: str) -> Path:
 
 
 def split(X: Matrix, y: np.ndarray, test_fraction: float, seed: int, **more: object) -> Problem:
-    """A problem from one set: the same part of each class becomes the test set."""
+    """Split a set; the same share of each class becomes the test set."""
     rng = np.random.default_rng(seed)
     test = np.zeros(len(y), bool)
     for label in (-1, 1):

@@ -14,22 +14,22 @@ from .wide.sets import SETS, WideSet
 
 
 def method_names() -> list[str]:
-    """All methods; a suite has some of them."""
+    """List all methods; a suite uses some of them."""
     return _names(methods)
 
 
 def dataset_names() -> list[str]:
-    """All data sets that have a file."""
+    """List all data sets that have a file."""
     return _names(datasets)
 
 
 def method(name: str) -> ModuleType:
-    """A method: `select(X, y, k)`, `NAME`, and `NESTED`, see the package `methods`."""
+    """Import a method: `select(X, y, k)`, `NAME`, `NESTED`; see the package `methods`."""
     return _load(methods, name)
 
 
 def dataset(name: str) -> ModuleType | WideSet:
-    """A data set: `load(seed)`, `NAME`, and `RANDOM`, see the package `datasets`."""
+    """Import a data set: `load(seed)`, `NAME`, `RANDOM`; see the package `datasets`."""
     return SETS[name] if name in SETS else _load(datasets, name)
 
 
@@ -39,7 +39,7 @@ def serves_all(name: str) -> bool:
 
 
 def missing(name: str) -> str:
-    """Why a data set cannot be loaded; empty where its files are there."""
+    """Tell why a data set cannot be loaded; empty if its files exist."""
     try:
         for path in dataset(name).FILES:
             data_file(path, dataset(name).PAGE)
@@ -58,11 +58,11 @@ def _names(package: ModuleType) -> list[str]:
 
 
 def preloaded(name: str) -> str:
-    """The module to import before the cells of a method are run."""
+    """Name the module to import before the cells of a method run."""
     return str(getattr(method(name), "PRELOAD", method(name).__name__))
 
 
 def _load(package: ModuleType, name: str) -> ModuleType:
     if name not in _names(package):
-        raise BadInput(f"there is no {name} in {package.__name__}; there are: {', '.join(_names(package))}")
+        raise BadInput(f"{name} is not in {package.__name__}; choose from {', '.join(_names(package))}")
     return import_module(f"{package.__name__}.{name}")

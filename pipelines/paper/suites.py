@@ -1,4 +1,4 @@
-"""What is compared: the paper's suite, and the wide one on data that had no part in the paper."""
+"""Two comparisons: the paper's suite, and the wide suite on data that the paper did not use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .criteria import SIZES, judge, judge_tuned
 from .problem import Problem
 from .wide.sets import PARTS
 
-#: A data set, and the number of samples to train on: None for all of them.
+#: A data set, and the number of training samples (None: all).
 Part = tuple[str, int | None]
 
 
@@ -25,15 +25,15 @@ class Suite:
     ----------
     parts : tuple of Part
     methods : tuple of str
-        That are compared.
+        Methods that are compared and ranked.
     ablations : tuple of str
-        Run as well, but not ranked among the others.
+        Variants of GDM that are compared, but not ranked.
     sizes : tuple of int
         Numbers of features.
     seeds : int
-        Sets or splits, where the data is random.
+        Number of sets or splits if the data is random.
     judge : callable
-        Gives the criteria of a selection.
+        Returns the criteria of a selection.
     """
 
     parts: tuple[Part, ...]
@@ -72,7 +72,7 @@ SUITES = {
 
 
 def part_name(dataset: str, samples: int | None) -> str:
-    """A data set in one of its sizes.
+    """Name a data set in one of its sizes.
 
     >>> part_name("mnist", None), part_name("mnist", 500)
     ('mnist', 'mnist-n500')

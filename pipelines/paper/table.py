@@ -1,4 +1,4 @@
-"""The results as one table."""
+"""Results as one table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 from . import registry
 from .grid import read_cell
 
-#: What a row is of; `data` is the name of the data in figures, and says what is a twin and what a part.
+#: Columns that identify a row; `data` is the name of the data in figures, which also marks lookalikes and parts.
 KEYS = ["suite", "dataset", "samples", "data", "method", "size", "seed"]
 COLUMNS = [
     *KEYS, "status", "n_features", "score", "accuracy", "average_precision", "redundancy", "precision", "recall",
@@ -24,14 +24,14 @@ DONE = ("ok", "fewer", "weak")
 
 
 def collect(folder: Path) -> pd.DataFrame:
-    """Rows of all cells that have a file; a row that several cells have is taken once."""
+    """Collect the rows of all cells that have a file, without duplicates."""
     rows = [{**row, "data": title(row)} for path in sorted(folder.glob("*.json")) for row in read_cell(path)]
     table = pd.DataFrame(rows).reindex(columns=COLUMNS).astype(_NUMBERS)
     return table.drop_duplicates(KEYS).sort_values(KEYS, kind="stable").reset_index(drop=True)
 
 
 def title(row: dict[str, object]) -> str:
-    """Name of the data of a row, in figures."""
+    """Name the data of a row for figures."""
     parts = [registry.dataset(str(row["dataset"])).NAME]
     if row.get("twin"):
         parts.append("twin")
@@ -41,19 +41,19 @@ def title(row: dict[str, object]) -> str:
 
 
 def done(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with a result."""
+    """Select the rows with a result."""
     return table[table["status"].isin(DONE)]
 
 
 def missing(table: pd.DataFrame) -> list[str]:
-    """A line for each method that has no result on a set, with the reason."""
+    """List each method without a result on a set, with the reason."""
     rows = table[~table["status"].isin(DONE)]
     reasons = rows.groupby(["dataset", "method", "status"])["message"].first()
     return [f"{', '.join(key)}: {message}" for key, message in reasons.items()]
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean and spread over the seeds, for each data set, method and number of features."""
+    """Average over the seeds, with the spread, for each data set, method and number of features."""
     groups = done(table).groupby(["dataset", "data", "size", "method"])
     means = groups[CRITERIA].mean().astype("float64")
     means.insert(2, "accuracy_spread", groups["accuracy"].std(ddof=0))

@@ -1,4 +1,4 @@
-"""What the defaults must show on the wide suite, and whether they do: each verdict is worked out from the results."""
+"""Requirements on the defaults, and whether the results of the wide suite meet them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from .compare import Difference, difference, standard_error
 from .table import done
 
 OURS, BEFORE = "gdm_default", "gdm_before"
-#: The methods to be ahead of, and their names.
+#: Methods to beat, with their names.
 RIVALS = {"l1_svm": "L1-SVM", "l1_logistic": "L1-logistic"}
 SIZES = (10, 20, 50, 100)
-#: Sizes at which a lead must be one standard error or more.
+#: Sizes at which the lead must be at least one standard error.
 SURE = (10, 20, 50)
-#: Up to this size redundancy must be below both rivals'; beyond it up to a tenth above L1-logistic's.
+#: Up to this size, redundancy must be below both rivals'; beyond, it may be up to a tenth above L1-logistic's.
 LOW_UP_TO, ABOVE = 20, 1.1
-#: Parts on which nothing must be lost, at these sizes, with so much more redundancy at most.
+#: Parts on which nothing may be lost, the sizes to compare, and the largest growth of redundancy.
 KEPT = ("mnist_splits-n2000", "digits_4v7-n2000", "mails-n3000", "spam", "synthetic")
 KEPT_SIZES, KEPT_REDUNDANCY = (20, 50, 100), 1.2
 DIGITS, MANY = "mnist_splits-n2000", 100
-#: Parts with a rare class, and the number of features at which average precision is compared.
+#: Parts with a rare class, and the number of features at which to compare average precision.
 RARE, RARE_SIZE = ("digits_8_rare", "crypt_rare-n2000"), 20
 
-#: A sentence, whether it holds (None: not measured), and the figures it rests on.
+#: A sentence, whether it holds (None: not measured), and the figures behind it.
 Verdict = tuple[str, bool | None, str]
 
 
 def verdicts(table: pd.DataFrame) -> Iterator[Verdict]:
-    """All of them."""
+    """Yield all verdicts."""
     for reference, name in RIVALS.items():
         for size in SIZES:
             yield _lead(difference(table, OURS, reference, size), name, size)
@@ -65,7 +65,7 @@ def _known(found: Difference, holds: bool) -> bool | None:
 
 
 def seeds_of(table: pd.DataFrame, part: str, method: str, size: int) -> pd.DataFrame:
-    """Rows of a method on a part, by seed."""
+    """Select the rows of a method on a part, by seed."""
     dataset, _, samples = part.partition("-n")
     rows = done(table[(table["method"] == method) & (table["size"] == size) & (table["dataset"] == dataset)])
     of_part = rows["samples"] == int(samples) if samples else rows["samples"].isna()
@@ -73,7 +73,7 @@ def seeds_of(table: pd.DataFrame, part: str, method: str, size: int) -> pd.DataF
 
 
 def _both(table: pd.DataFrame, part: str, methods: tuple[str, str], size: int) -> list[pd.DataFrame]:
-    """Rows of two methods on a part, of the seeds that both have."""
+    """Select the rows of two methods on a part, for the seeds with results of both."""
     found = [seeds_of(table, part, method, size) for method in methods]
     common = found[0].index.intersection(found[1].index)
     return [rows.loc[common] for rows in found]
@@ -82,7 +82,7 @@ def _both(table: pd.DataFrame, part: str, methods: tuple[str, str], size: int) -
 def _kept(table: pd.DataFrame, part: str, size: int) -> Verdict:
     ours, before = _both(table, part, (OURS, BEFORE), size)
     gains = (ours["score"] - before["score"]).to_numpy(float)
-    sentence = f"{part}, {size} features: nothing lost to the defaults before"
+    sentence = f"{part}, {size} features: no loss against the defaults of version 0.1"
     if not len(gains):
         return sentence, None, ""
     error = standard_error(gains)
@@ -100,6 +100,6 @@ def _digits(table: pd.DataFrame) -> Verdict:
 
 def _rare(table: pd.DataFrame, part: str, reference: str) -> Verdict:
     ours, other = (rows["average_precision"].mean() for rows in _both(table, part, (OURS, reference), RARE_SIZE))
-    name = RIVALS.get(reference, "the defaults before")
+    name = RIVALS.get(reference, "the defaults of version 0.1")
     sentence = f"{part}, {RARE_SIZE} features: average precision above that of {name}"
     return sentence, None if pd.isna(ours) else bool(ours > other), f"{ours:.3f} against {other:.3f}"

@@ -36,7 +36,7 @@ def test_places_are_filled(findings: Findings) -> None:
     table = fill("{{table synthetic redundancy 50 100}}", findings).splitlines()
     assert table[0] == "| features | 50 | 100 |"
     assert len(table) == 2 + len(means.loc["synthetic"].index.unique("method"))
-    with pytest.raises(BadInput, match="there are mean, "):
+    with pytest.raises(BadInput, match="one of mean, "):
         fill("{{sum synthetic}}", findings)
 
 

@@ -44,7 +44,7 @@ def test_all_methods_are_there() -> None:
     assert set(registry.method_names()) == {
         name for suite in SUITES.values() for name in suite.methods + suite.ablations
     }
-    with pytest.raises(BadInput, match="there are: f_classif, fcbf, fgm"):
+    with pytest.raises(BadInput, match="choose from f_classif, fcbf, fgm"):
         registry.method("lasso")
 
 

@@ -230,7 +230,7 @@ class TestData:
             "synthetic", "blocks_60", "blocks_100", "blocks_200", "classification_100", "classification_1000",
         ]  # fmt: skip
         said = capsys.readouterr().err
-        assert "bioresponse is not there: " in said
+        assert "skipping bioresponse: " in said
         assert "python -m pipelines.paper fetch" in said
         assert available(PARTS, ["blocks_60"]) == [("blocks_60", None)]
         with pytest.raises(BadInput, match=r"gravier\.npz is missing"):

@@ -1,11 +1,11 @@
-"""One data set a file: `load(seed)` returns a `Problem`.
+"""One file per data set: `load(seed)` returns a `Problem`.
 
 NAME
-    How figures call the data.
+    Name of the data in figures.
 RANDOM
-    True where the seed changes the data or its split; others are run once.
+    True if the seed changes the data or its split; others are run once.
 FILES, PAGE
-    Files below the folder GDM_DATA that `load` cannot do without, and where they are to be had.
+    Files below the folder GDM_DATA that `load` needs, and where to get them.
 REAL_FILES
-    Only where a generated twin takes the place of files that are not there: those files.
+    Files that a generated lookalike replaces if they are missing; only for sets that have one.
 """

@@ -1,4 +1,4 @@
-"""Data sets that take long to read or to make are kept, so that every cell finds them."""
+"""Cache for data sets that take long to read or to generate, shared by all cells."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PARTS = ("X", "y", "X_test", "y_test")
 
 
 def kept(name: str, make: Callable[[], Problem]) -> Problem:
-    """The problem of this name, made if it is not there yet; its name says all that it depends on.
+    """Return the problem of this name, which `make` makes if it is not cached; the name must determine the content.
 
-    Matrices, labels and groups are kept, in ``paper-data`` below the folder GDM_RUNS (`runs` by default).
+    The cache is ``paper-data`` below the folder GDM_RUNS (default: `runs`). It holds matrices, labels and groups.
     """
     folder = Path(os.environ.get("GDM_RUNS", "runs")) / "paper-data" / name
     if not folder.is_dir():
@@ -32,7 +32,7 @@ def kept(name: str, make: Callable[[], Problem]) -> Problem:
 
 
 def _write(problem: Problem, folder: Path) -> None:
-    """Write a problem, whole or not at all."""
+    """Write a problem atomically."""
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     part.mkdir(parents=True)
     try:

@@ -1,4 +1,4 @@
-"""Some samples of large svmlight text, compressed or not."""
+"""Read some samples of a large svmlight text, compressed or not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPEN: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz
 
 
 def read_every(path: Path, step: int, n_features: int, first: int = 0) -> tuple[sp.csr_array, np.ndarray]:
-    """Every `step`-th sample from number `first` on; nonzeros of features beyond `n_features` are left out.
+    """Read every `step`-th sample from number `first` on; features beyond `n_features` are ignored.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Sets in one file with few samples: genes in strongly correlated groups, and others. Additions to the paper's data."""
+"""Small sets in one file, mostly of strongly correlated genes. Additions to the paper's data."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from ..problem import Problem, data_file, split
 
-#: Where gene expression data is from.
+#: Origin of the gene expression data.
 GENES = "https://github.com/ramhiser/datamicroarray"
 
 
 def load_table(path: str, page: str, seed: int) -> Problem:
-    """Reads x and y from an .npz file; a third of each class is the test set."""
+    """Read x and y from an .npz file; a third of each class is the test set."""
     with np.load(data_file(path, page)) as data:
         return split(data["x"].astype(np.float32), np.where(data["y"] > 0, 1, -1), 1 / 3, seed)

@@ -18,7 +18,7 @@ N_TRAIN = 25_000
 
 
 def load(seed: int) -> Problem:
-    """Reads enron_spam/text.bin.xz and index.npz: offset, label."""
+    """Read enron_spam/text.bin.xz and index.npz: offset, label."""
     del seed
     folder = data_file(FILES[0], PAGE).parent
 

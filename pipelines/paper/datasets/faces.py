@@ -13,7 +13,7 @@ PAGE = "https://cam-orl.co.uk/facedatabase.html"
 
 
 def load(seed: int) -> Problem:
-    """Reads orl/orl.npz: x (400 x 112 x 92) and female."""
+    """Read orl/orl.npz: x (400 x 112 x 92) and female."""
     with np.load(data_file(FILES[0], PAGE)) as data:
         images, y = data["x"], np.where(data["female"], 1, -1)
     portraits = {name: images[y == label].mean(axis=0) for name, label in (("women", 1), ("men", -1))}

@@ -1,7 +1,7 @@
-"""kdd2010 (kddb), right at the first try or not: of the size in the paper, 100,000 + 748,401 steps, 2,990,384 features.
+"""kdd2010 (kddb), right at the first try or not, in the paper's size: 100,000 + 748,401 steps, 2,990,384 features.
 
-The training set is every 192nd step of kddb, with its first tenth of the features, for which the paper's number stands.
-Without the files it is a generated twin of the same size.
+The training set is every 192nd step of kddb with the first tenth of its features, which matches the paper's number.
+Without the files, a generated lookalike of the same size takes its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP = 192  # of 19,264,097
 
 
 def load(seed: int) -> Problem:
-    """Reads kdd2010/kddb.bz2 and kddb.t.bz2 as LIBSVM has them."""
+    """Read LIBSVM's files kdd2010/kddb.bz2 and kddb.t.bz2."""
     train, test = is_there(TRAIN), is_there(TEST)
     if train is None or test is None:
         return load_twin("kdd2010", N_TRAIN, N_TEST, N_FEATURES, seed)

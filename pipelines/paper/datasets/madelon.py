@@ -1,4 +1,4 @@
-"""Madelon (Guyon, 2003): 2,600 samples, 500 features, 20 of them relevant, and not linearly. An addition."""
+"""Madelon (Guyon, 2003): 2,600 samples, 500 features, of which 20 are relevant, but not linearly. An addition."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ PAGE = "https://archive.ics.uci.edu/dataset/171/madelon"
 
 
 def load(seed: int) -> Problem:
-    """Another split for each seed."""
+    """Split anew for each seed."""
     return load_table(FILES[0], PAGE, seed)

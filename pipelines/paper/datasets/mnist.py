@@ -1,4 +1,4 @@
-"""MNIST, 3 against 8: 11,982 + 1,984 images. The paper's 752 features are the pixels up to the last that is used."""
+"""MNIST, 3 against 8: 11,982 + 1,984 images. The paper's 752 features are the pixels up to the last with any ink."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ N_FEATURES = 752
 
 
 def load(seed: int) -> Problem:
-    """Reads mnist/mnist_3v8.npz: x_train, y_train, x_test, y_test."""
+    """Read mnist/mnist_3v8.npz: x_train, y_train, x_test, y_test."""
     del seed
     with np.load(data_file(FILES[0], PAGE)) as data:
         X, X_test = (data[name][:, :N_FEATURES] for name in ("x_train", "x_test"))

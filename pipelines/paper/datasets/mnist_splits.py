@@ -1,6 +1,6 @@
-"""MNIST, 3 against 8, split anew for each seed: 13,966 images, a seventh of them to test on. An addition.
+"""MNIST, 3 against 8, split anew for each seed: 13,966 images, a seventh of them for testing. An addition.
 
-MNIST's own test part has 1,984 images, so that one of them is 0.05 % of accuracy: several splits tell more.
+MNIST's own test set has 1,984 images, so one image is 0.05 % of accuracy; several splits tell more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILES, PAGE = mnist.FILES, mnist.PAGE
 
 
 def load(seed: int) -> Problem:
-    """Both parts of MNIST as one, and another split for each seed."""
+    """Join both parts of MNIST, and split anew for each seed."""
     whole = mnist.load(seed)
     X, y = np.concatenate([whole.X, whole.X_test]), np.concatenate([whole.y, whole.y_test])
     return split(X, y, 1 / 7, seed)

@@ -21,7 +21,7 @@ POSITIVE = ("comp.", "sci.", "misc.forsale")
 
 
 def load(seed: int) -> Problem:
-    """Reads newsgroups20/text.bin.xz and index.npz: offset, group, split (train, test)."""
+    """Read newsgroups20/text.bin.xz and index.npz: offset, group, split (train, test)."""
     del seed
     index = data_file(FILES[0], PAGE)
 

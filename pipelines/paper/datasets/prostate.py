@@ -12,5 +12,5 @@ PAGE = GENES
 
 
 def load(seed: int) -> Problem:
-    """Another split for each seed."""
+    """Split anew for each seed."""
     return load_table(FILES[0], PAGE, seed)

@@ -14,7 +14,7 @@ PAGE = "https://github.com/VowpalWabbit/vowpal_wabbit (test/train-sets/rcv1_smal
 
 
 def load(seed: int) -> Problem:
-    """Reads rcv1_sample/rcv1_small.npz: the parts of two CSR matrices, y_train, y_test and n_features."""
+    """Read rcv1_sample/rcv1_small.npz: the arrays of two CSR matrices, y_train, y_test and n_features."""
     del seed
     with np.load(data_file(FILES[0], PAGE)) as data:
         width = int(data["n_features"])

@@ -12,6 +12,6 @@ FILES = ()
 
 
 def load(seed: int) -> Problem:
-    """Another set for each seed."""
+    """Generate another set for each seed."""
     data = make_paper_data(seed=seed)
     return Problem(data.X, data.y, data.X_test, data.y_test, data.groups)

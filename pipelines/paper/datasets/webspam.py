@@ -1,7 +1,7 @@
 """webspam (trigrams), spam pages or not, at a tenth of the paper's size: 8,000 + 7,000 pages, 835,510 features.
 
-The pages are every 43rd of LIBSVM's file, and those halfway between them, with the first 835,510 features. Without the
-file it is a generated twin of the same size.
+The training set is every 43rd page of LIBSVM's file, the test set the pages halfway between, with the first 835,510
+features. Without the file, a generated lookalike of the same size takes its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP = 43  # of 350,000
 
 
 def load(seed: int) -> Problem:
-    """Reads webspam/webspam_wc_normalized_trigram.svm.xz as LIBSVM has it."""
+    """Read LIBSVM's file webspam/webspam_wc_normalized_trigram.svm.xz."""
     pages = is_there(PAGES)
     if pages is None:
         return load_twin("webspam", N_TRAIN, N_TEST, N_FEATURES, seed)

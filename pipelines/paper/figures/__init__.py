@@ -1,4 +1,4 @@
-"""The paper's figures, of all results that are there."""
+"""The paper's figures, drawn from the available results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from .pixels import draw_pixels
 
 
 def draw_all(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Draw every figure that the results allow, as SVG and PNG; returns the SVG files in the order of their numbers."""
+    """Draw every figure that the results allow, as SVG and PNG; returns the SVG files in order."""
     folder.mkdir(parents=True, exist_ok=True)
     return sorted(draw_curves(table, folder) + draw_pixels(table, folder))

@@ -1,4 +1,4 @@
-"""Curves over the number of features: figure 2 (the synthetic set), 3 to 5 (other data), and true groups found."""
+"""Curves over the number of features: figure 2 (the synthetic set), 3 to 5 (other data), and 7 (true groups)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ PERCENT = ("accuracy", "precision", "recall")
 PAPERS = ("accuracy", "seconds", "redundancy")
 SYNTHETIC = ("synthetic", "quick")
 COLUMNS = 4
-#: Redundant by design, so it would only squeeze the others together.
+#: Redundant by design; its curve would squeeze the others together.
 REDUNDANT = "gdm_affiliated"
-#: The method whose accuracy has a band of one deviation over the seeds: the bands of all would hide each other.
+#: The only method with a band of one standard deviation over the seeds: several bands would hide each other.
 BANDED = "gdm"
-#: The order of the panels: the paper's data, then the additions.
+#: Order of the panels: the paper's data, then the additions.
 FIRST = ("synthetic", "mnist", "usps", "kdd2010", "webspam", "faces")
 
 Panel = tuple[str, str]
 
 
 def draw_curves(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Figures 2 to 5, and the true groups where they are known."""
+    """Draw figures 2 to 5, and figure 7 for data whose true groups are known."""
     means = summary(table)
     drawn = []
     for name in (name for name in SYNTHETIC if name in set(means["dataset"])):
@@ -57,7 +57,7 @@ def draw_curves(table: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def _names(means: pd.DataFrame) -> list[str]:
-    """The data of some rows, in the order of the panels."""
+    """List the data of some rows in the order of the panels."""
     places = {name: place for place, name in enumerate(FIRST)}
     pairs = means[["dataset", "data"]].drop_duplicates()
     ranked = sorted(pairs.itertuples(index=False), key=lambda pair: (places.get(pair.dataset, len(FIRST)), pair.data))
@@ -65,7 +65,7 @@ def _names(means: pd.DataFrame) -> list[str]:
 
 
 def _curves(means: pd.DataFrame, panels: Sequence[Panel], n_columns: int) -> Figure:
-    """One panel for each (data, criterion), over the number of features, with one legend below."""
+    """Draw one panel for each (data, criterion), over the number of features, with one legend below."""
     n_columns = min(n_columns, len(panels))
     n_rows = -(-len(panels) // n_columns)
     with mpl.rc_context(STYLE):
@@ -91,7 +91,7 @@ def _panel(ax: Any, means: pd.DataFrame, panel: Panel) -> set[str]:
         rows = rows[rows["method"] != REDUNDANT]
     scale = 100 if criterion in PERCENT else 1
     for method, part in rows.groupby("method"):
-        part = part[part["n_features"].diff().fillna(1) > 0]  # up to the last number that a method could reach
+        part = part[part["n_features"].diff().fillna(1) > 0]  # up to the largest number that the method reached
         look = LOOKS.get(str(method), {"marker": "."})
         ax.plot(part["size"], scale * part[criterion], markevery=_every(len(part)), **look)
         if method == BANDED and criterion == "accuracy" and part["runs"].max() > 1:
@@ -106,5 +106,5 @@ def _panel(ax: Any, means: pd.DataFrame, panel: Panel) -> set[str]:
 
 
 def _every(n_points: int) -> int:
-    """Markers on every so many points: on all of 20 they hide each other."""
+    """Return the step between markers: on all of 20 points they would hide each other."""
     return 1 if n_points <= 10 else 2

@@ -14,14 +14,14 @@ from .. import registry
 from ..table import done
 from .style import STYLE, order_of, save
 
-#: Numbers of features that are shown, the first that was run: the paper's digits have 70.
+#: Number of features to show: the first of these with results. The paper's digits have 70.
 WANTED = {"faces": (50, 20, 10), "usps": (70, 50, 100)}
-#: Grey of a portrait where a pixel is not selected, and of a selected one.
+#: Brightest grey of a portrait, and the grey of a selected pixel.
 FAINT, WHITE = 0.75, 1.0
 
 
 def draw_pixels(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Figures 1 and 6, where there are results and the images to show them on."""
+    """Draw figures 1 and 6, if there are results and images to show them on."""
     drawn = []
     for name, draw, file in (("faces", _faces, "figure-1-faces"), ("usps", _digits, "figure-6-digits")):
         rows = _rows(table, name)
@@ -31,9 +31,9 @@ def draw_pixels(table: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def _rows(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """One row for each method: the first seed, the first of the wanted numbers that GDM was run with.
+    """Return one row per method: the first seed, with the first of the wanted numbers that GDM was run with.
 
-    Of a whole set and its parts it is the one on which most methods have a result.
+    Of a whole set and its parts, take the one on which most methods have a result.
     """
     rows = done(table)
     rows = rows[(rows["dataset"] == name) & (rows["seed"] == 0)]
@@ -45,7 +45,7 @@ def _rows(table: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _faces(rows: pd.DataFrame, portraits: dict[str, np.ndarray]) -> Figure:
-    """The mean face of each class; with the supports as white pixels; with the affiliated features as well."""
+    """Draw the mean face of each class, plain, with the supports and with the affiliated features as white pixels."""
     supports = _pixels(rows, "gdm")
     columns = [("mean of the class", np.zeros(0, np.int64)), (f"{len(supports)} support features", supports)]
     if "gdm_affiliated" in rows.index:
@@ -56,7 +56,7 @@ def _faces(rows: pd.DataFrame, portraits: dict[str, np.ndarray]) -> Figure:
 
 
 def _digits(rows: pd.DataFrame, portraits: dict[str, np.ndarray]) -> Figure:
-    """For each method the pixels that it selects, and what they let through of a mean 0 and a mean 1."""
+    """Draw the pixels that each method selects, and the mean 0 and the mean 1 as seen through them."""
     methods = sorted(rows.index, key=order_of)
     everything = np.arange(next(iter(portraits.values())).size)
     columns = [("all", everything)] + [(registry.method(name).NAME, _pixels(rows, name)) for name in methods]
@@ -74,14 +74,14 @@ def _pixels(rows: pd.DataFrame, method: str) -> np.ndarray:
 
 
 def _marked(image: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-    """An image with white pixels."""
+    """Mark pixels of an image in white."""
     picture = FAINT * image / max(float(image.max()), 1.0)
     picture.flat[pixels] = WHITE
     return picture
 
 
 def _through(image: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-    """What some pixels show of an image; the others are a dark grey."""
+    """Keep some pixels of an image; the others become NaN."""
     picture = np.full(image.shape, np.nan)
     picture.flat[pixels] = image.flat[pixels] / max(float(image.max()), 1.0)
     return picture
@@ -90,7 +90,7 @@ def _through(image: np.ndarray, pixels: np.ndarray) -> np.ndarray:
 def _grid(
     pictures: Sequence[Sequence[np.ndarray]], titles: Sequence[str], names: Sequence[str], width: float, height: float
 ) -> Figure:
-    """Pictures in rows and columns; what is not a number is blue."""
+    """Draw pictures in rows and columns; NaN is blue."""
     colours = mpl.colormaps["gray"].with_extremes(bad="#12324f")
     with mpl.rc_context(STYLE):
         size = (width * len(titles) + 0.3, height * len(names) + 0.4)

@@ -19,7 +19,7 @@ FILE = "figure-8-ranks"
 
 
 def draw_ranks(table: pd.DataFrame, methods: Sequence[str], sizes: Sequence[int], folder: Path) -> Path | None:
-    """Draw it as SVG and PNG, where two methods or more can be ranked; returns the former."""
+    """Draw the figure as SVG and PNG if at least two methods can be ranked; returns the SVG file."""
     found = {size: ranks(table, methods, size) for size in sizes}
     found = {size: one for size, one in found.items() if np.isfinite(one.critical)}
     if not found:
@@ -33,7 +33,7 @@ def draw_ranks(table: pd.DataFrame, methods: Sequence[str], sizes: Sequence[int]
 
 
 def _panel(ax: Any, found: Ranks, size: int) -> None:
-    """The axis of ranks, names on lines down from it, and bars that join what chance may tell apart."""
+    """Draw the axis of ranks, the names on lines below it, and bars over ranks within the critical difference."""
     values, n_methods = found.average.tolist(), len(found.average)
     ax.set(xlim=(0.5, n_methods + 0.5), ylim=(-n_methods / 2 - 2, 1.6), yticks=[])
     ax.xaxis.tick_top()

@@ -1,4 +1,4 @@
-"""One style for all figures: readable in grey, and by the colour-blind."""
+"""One style for all figures, readable in grey and by colour-blind people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-#: Colours of Okabe and Ito, which the colour-blind can tell apart; in grey the markers and dashes do.
+#: Okabe and Ito's colours, which colour-blind people can tell apart; in grey, markers and dashes differ.
 LOOKS: dict[str, dict[str, Any]] = {
     "gdm": {"color": "#000000", "marker": "o", "linewidth": 2.2, "zorder": 3},
     "gdm_affiliated": {"color": "#000000", "marker": "o", "markerfacecolor": "white", "linestyle": "--"},
@@ -25,12 +25,12 @@ STYLE = {"font.size": 9, "lines.markersize": 4.5, "lines.linewidth": 1.2, "svg.h
 
 
 def order_of(method: str) -> int:
-    """Place of a method in legends and rows: GDM first."""
+    """Return the position of a method in legends and tables: GDM first."""
     return list(LOOKS).index(method) if method in LOOKS else len(LOOKS)
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG and SVG; returns the latter."""
+    """Write a figure as PNG and SVG; returns the SVG file."""
     with mpl.rc_context(STYLE):
         figure.savefig(path.with_suffix(".png"), dpi=110)
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})

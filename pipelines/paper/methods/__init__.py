@@ -1,17 +1,17 @@
-"""One method a file: `select(X, y, k)` returns features in the order of preference, the best first.
+"""One file per method: `select(X, y, k)` returns features, best first.
 
-`X` has samples in rows, dense or sparse, without constant columns; `y` is -1 or +1. A method may return fewer than k
-features. Each file also says:
+`X` has samples in rows, dense or sparse, and no constant columns; `y` is -1 or +1. A method may return fewer than k
+features. Each file also defines:
 
 NAME
-    How figures call the method.
+    Name of the method in figures.
 NESTED
-    True where the best k features are the first k of a longer selection: then one run serves all numbers of features.
-    Otherwise all features that `select` returns are used, and each number of features is a run of its own.
+    True if the best k features are the first k of any longer selection, so that one run serves all numbers of features.
+    If not, each number of features takes its own run, and all features that `select` returns are used.
 NEEDS_TRUTH
-    True where `select` takes a fourth argument, the features that are known to be redundant.
+    True if `select` takes a fourth argument, the features that are known to be redundant.
 
-A method may have `path(X, y, sizes)`, which yields (size, features) for increasing numbers of features from one run;
-the time of each is that up to there. And it may have `tune(X, y)`, which chooses further arguments of `path` on the
-training data, outside of the training time.
+A method may define `path(X, y, sizes)`, which yields (size, features) for increasing numbers of features in one run;
+the time of each is counted from the start. It may also define `tune(X, y)`, which chooses further arguments of `path`
+on the training data; its time does not count.
 """

@@ -1,4 +1,4 @@
-"""The machine of this package as the methods run it: one thread, no groups unless they are wanted."""
+"""Fit this package's GroupDiscoveryMachine in one thread, by default without groups."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gdm_dask import GroupDiscoveryMachine
 
 from ..columns import Matrix
 
-#: The machine as published, but for C, see `fgm`: a master over all cuts, without an intercept.
+#: GDM as published, except for C (see `fgm`): a master problem over all cuts, without an intercept.
 PAPER: dict[str, Any] = {"C": 50.0, "master": "cuts", "fit_intercept": False}
 
 
 def fitted(X: Matrix, y: np.ndarray, k: int, groups: bool = False, **parameters: Any) -> GroupDiscoveryMachine:
-    """A machine with k supports."""
+    """Fit a machine with k supports."""
     return GroupDiscoveryMachine(k, groups=groups, scheduler="synchronous", **parameters).fit(X, y)
 
 
 def supports(X: Matrix, y: np.ndarray, k: int, **parameters: Any) -> np.ndarray:
-    """Its supports by |weight|."""
+    """Return the supports of a fitted machine, by |weight|."""
     return fitted(X, y, k, **parameters).support_features_

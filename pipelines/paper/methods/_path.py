@@ -1,8 +1,7 @@
-"""Selections along a path of machines with more and more features, for penalties that know no number of features.
+"""Select along a path of models with more and more features, for penalties that do not set a number of features.
 
-For k features the machine is the first of the path with a multiple of k of them, the reach, and its k largest weights
-are taken: with a reach of 1 it is the first machine with k features. How far beyond it the path goes is free, and is
-chosen by cross-validation on the training data.
+For k features, take the k largest weights of the first model on the path with at least `reach` times k features. With a
+reach of 1 this is the first model with k features. Cross-validation on the training data chooses the reach.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from ..criteria import quality
 
 REACHES = (1, 2, 4, 8, 16)
 N_FOLDS = 3
-#: Numbers of features at which reaches are compared.
+#: Numbers of features at which to compare reaches.
 JUDGED = (20, 50, 100)
 
-#: For each wanted number of features, increasing, all features of the first machine with so many, by |weight|.
+#: For each wanted number of features, increasing, yields all features of the first model with as many, by |weight|.
 Rankings = Callable[[Matrix, np.ndarray, Sequence[int]], Iterator[tuple[int, np.ndarray]]]
 
 
 def reached(path: Iterable[np.ndarray], wanted: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
-    """For each wanted number, increasing, the features of the first weights with so many, or of the last ones."""
+    """Yield, for each wanted number, increasing, the features of the first weights with as many, or of the last."""
     waiting = list(wanted)
     for weights in path:
         absolute = np.abs(weights)
@@ -41,20 +40,20 @@ def reached(path: Iterable[np.ndarray], wanted: Sequence[int]) -> Iterator[tuple
 
 @dataclass(frozen=True)
 class Along:
-    """A method that selects along a path: `select`, `path` and `tune` of its file."""
+    """A method that selects along a path; provides `select`, `path` and `tune`."""
 
     rankings: Rankings
 
     def select(self, X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-        """Features by |weight| of the first machine of the path with k of them, or of the last one."""
+        """Return the features of the first model on the path with k of them, or of the last one, by |weight|."""
         return next(self.path(X, y, [k]))[1]
 
     def path(
         self, X: Matrix, y: np.ndarray, sizes: Sequence[int], reaches: dict[int, int] | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """For each number of features, in the order of their machines on the path, the features by |weight|.
+        """Yield each number of features, in the order of the models on the path, with its features by |weight|.
 
-        `reaches` has the reach for some numbers of features; others take that of the nearest.
+        `reaches` has the reach for some numbers of features; others take the reach of the nearest.
         """
         reaches = reaches or {1: 1}
         targets = {}
@@ -65,7 +64,7 @@ class Along:
             yield from ((size, order[:size]) for size in targets if targets[size] == number)
 
     def tune(self, X: Matrix, y: np.ndarray) -> dict[str, dict[int, int]]:
-        """The reaches that are best on held-out parts of the training data; of equal ones the smallest."""
+        """Choose the reaches that are best on held-out training samples; ties go to the smallest."""
         found: dict[int, dict[int, list[float]]] = {size: {reach: [] for reach in REACHES} for size in JUDGED}
         for train, held_out in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(y, y):
             shape = (len(train), X.shape[1])
@@ -78,7 +77,9 @@ class Along:
 
 
 def target(size: int, reach: int, shape: tuple[int, int]) -> int:
-    """Features that a machine must have to serve for `size` of them: near all features, or samples, a path crawls.
+    """Return the number of features that a model needs to serve for `size` of them.
+
+    It is capped at half of the features or samples: beyond, the path crawls.
 
     >>> target(50, 2, (2048, 10_000)), target(200, 4, (500, 10_000)), target(40, 4, (500, 50)), target(60, 1, (500, 50))
     (100, 250, 40, 50)

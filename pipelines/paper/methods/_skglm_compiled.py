@@ -1,4 +1,4 @@
-"""Importing this compiles skglm for dense and for sparse matrices, once for all cells of a run."""
+"""Compile skglm on import, for dense and sparse matrices, once for all cells of a run."""
 
 from __future__ import annotations
 

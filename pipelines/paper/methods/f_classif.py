@@ -1,4 +1,4 @@
-"""The F test of each feature by itself, as scikit-learn's SelectKBest has it: the simplest of filters."""
+"""Univariate F test, as in scikit-learn's SelectKBest: the simplest filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Features by their F; one that is constant within each class has an infinite F."""
+    """Sort features by F, which is infinite for features that are constant within each class."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values, _ = f_classif(X, y)
     return best_first(np.nan_to_num(values))[:k]

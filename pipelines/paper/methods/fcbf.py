@@ -1,6 +1,6 @@
 """FCBF, the Fast Correlation-Based Filter (Yu and Liu, 2003), with its default threshold 0 for relevance.
 
-Features have the three states of mRMR. It may find fewer features than wanted: the number is its own result.
+Features have the same three states as in mRMR. FCBF determines the number of features and may find fewer than k.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Predominant features by their SU with y; each removes those that tell more about it than about y."""
+    """Take features by their SU with y; each removes all features whose SU with it is at least their SU with y."""
     states = encode(discretise(dense(X)))
     relevance = symmetrical_uncertainty(states, y)
     left = relevance > 0

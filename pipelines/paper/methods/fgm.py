@@ -1,6 +1,6 @@
-"""FGM, the Feature Generating Machine (Tan et al., 2010): the machine without the correlation constraint (tau = 0).
+"""FGM, the Feature Generating Machine (Tan et al., 2010): GDM without the correlation constraint (tau = 0).
 
-C is 50: with features of unit norm the paper's C = 1 stops at a few features.
+C is 50: with features of unit norm, the paper's C = 1 stops after a few features.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Features by |weight|."""
+    """Return the features by |weight|."""
     return supports(X, y, k, tau=0.0, **PAPER)

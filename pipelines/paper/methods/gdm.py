@@ -1,4 +1,4 @@
-"""GDM as published, with its support features only: tau = 0.25 as in the paper, C = 50, the master over all cuts."""
+"""GDM as published, supports only: the paper's tau = 0.25, C = 50, a master problem over all cuts."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ TAU = 0.25
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Supports by |weight|."""
+    """Return the supports by |weight|."""
     return supports(X, y, k, tau=TAU, **PAPER)

@@ -1,4 +1,4 @@
-"""GDM-affiliated: k support features and all their affiliated features, so more than k features in all."""
+"""GDM-affiliated: k supports and all their affiliated features, so more than k features in total."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """The supports by |weight|, then the affiliated features by the strength of their support."""
+    """Return the supports by |weight|, then the affiliated features in the order of their supports."""
     machine = fitted(X, y, k, tau=TAU, groups=True, **PAPER)
     supports = machine.support_features_
     assert machine.groups_ is not None

@@ -1,4 +1,4 @@
-"""GDM with the defaults of version 0.1: one C for all sizes, a master over all cuts."""
+"""GDM with the defaults of version 0.1: one C for all sizes, a master problem over all cuts."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Supports by |weight|."""
+    """Return the supports by |weight|."""
     return supports(X, y, k, C=50.0, master="cuts")

@@ -1,4 +1,4 @@
-"""GDM as it is installed: nothing but the number of features is said."""
+"""GDM with its defaults; only the number of features is set."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Supports by |weight|."""
+    """Return the supports by |weight|."""
     return supports(X, y, k)

@@ -1,4 +1,4 @@
-"""An ablation: one machine on all supports, but with the C of version 0.1."""
+"""Ablation: the merged master problem, but with the C of version 0.1."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Supports by |weight|."""
+    """Return the supports by |weight|."""
     return supports(X, y, k, C=50.0, master="merged")

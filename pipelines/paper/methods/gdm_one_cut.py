@@ -1,4 +1,4 @@
-"""An ablation: GDM as it is installed, but every cut reads the data anew; no working set serves a second one."""
+"""Ablation: the defaults, but every cut reads the data; no working set serves a second cut."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Supports by |weight|."""
+    """Return the supports by |weight|."""
     with patch("gdm_dask.cutting_plane.settings.CUTS_PER_READ", 1):
         return supports(X, y, k)

@@ -1,4 +1,4 @@
-"""An ablation: one machine on all supports, C by a rule from samples and features alone instead of folds."""
+"""Ablation: the merged master problem, with C from the numbers of samples and features instead of folds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ._machine import supports
 NAME = "GDM, merged, C by rule"
 NESTED = False
 NEEDS_TRUTH = False
-#: C is this times the effective samples a feature, within the limits.
+#: C is this times the effective number of samples per feature, clipped to the limits.
 SHARE = 0.06
 LEAST, MOST = 0.01, 30.0
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Supports by |weight|."""
+    """Return the supports by |weight|."""
     return supports(X, y, k, C=rule(y, k), master="merged")
 
 
 def rule(y: np.ndarray, k: int) -> float:
-    """C for k features.
+    """Return C for k features.
 
     >>> rule(np.repeat([-1, 1], 500), 20), rule(np.repeat([-1, 1], [20, 4]), 200)
     (3.0, 0.01)

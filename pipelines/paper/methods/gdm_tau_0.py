@@ -1,4 +1,4 @@
-"""An ablation: GDM as it is installed, without the limit on correlations."""
+"""Ablation: the defaults, without the limit on correlations."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Supports by |weight|."""
+    """Return the supports by |weight|."""
     return supports(X, y, k, tau=0.0)

@@ -1,4 +1,4 @@
-"""L1-logistic regression, by liblinear, along a path over C that is the path of L1-SVM."""
+"""L1-logistic regression by liblinear, along the same path over C as L1-SVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEEDS_TRUTH = False
 
 
 def rankings(X: Matrix, y: np.ndarray, wanted: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
-    """For each wanted number of features, increasing, all features of the first machine with so many, by |weight|."""
+    """Yield, for each wanted number of features, all features of the first model with as many, by |weight|."""
     X = standardised(X)
     machines = (
         LogisticRegression(l1_ratio=1.0, solver="liblinear", C=C, tol=1e-3, random_state=0)

@@ -1,7 +1,8 @@
-"""L1-SVM (Yuan et al., 2011), by liblinear, along a path over C.
+"""L1-SVM (Yuan et al., 2011) by liblinear, along a path over C.
 
-C grows from the smallest one that gives a feature, a quarter at each step. The reach, see `_path`, is chosen on the
-training data. The training time is that of the path up to the machine, without this choice.
+C starts at the smallest value that selects a feature and grows by a quarter at each step. The reach (see `_path`) is
+chosen on the training data. The training time covers the path up to the selected model, without the choice of the
+reach.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ LARGEST = 1e4  # times the smallest C
 
 
 def growing(smallest: float) -> np.ndarray:
-    """C along the path."""
+    """Return the values of C along the path."""
     return smallest * GROWTH ** np.arange(1, int(np.log(LARGEST) / np.log(GROWTH)) + 1)
 
 
 def rankings(X: Matrix, y: np.ndarray, wanted: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
-    """For each wanted number of features, increasing, all features of the first machine with so many, by |weight|."""
+    """Yield, for each wanted number of features, all features of the first model with as many, by |weight|."""
     X = standardised(X)
     machines = (
         LinearSVC(penalty="l1", dual=False, C=C, tol=1e-3, random_state=0)

@@ -1,4 +1,4 @@
-"""MethodA of section 4.1: FGM after the features that are known to be redundant were removed."""
+"""MethodA of section 4.1: FGM on the data without the features that are known to be redundant."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ NEEDS_TRUTH = True
 
 
 def select(X: Matrix, y: np.ndarray, k: int, redundant: np.ndarray) -> np.ndarray:
-    """Features by |weight|, none of them in `redundant`."""
+    """Return features by |weight|, none of them in `redundant`."""
     left = np.setdiff1d(np.arange(X.shape[1]), redundant)
     return left[fgm.select(X[:, left], y, min(k, len(left)))]

@@ -1,6 +1,6 @@
 """mRMR (Peng et al., 2005): minimum redundancy, maximum relevance, as the difference of the two (MID).
 
-Features have three states, split at mean - deviation and mean + deviation, as its authors advise.
+Features have three states, split one standard deviation below and above the mean, as its authors advise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEEDS_TRUTH = False
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Take, again and again, the feature with the largest IG with y minus mean IG with the features taken."""
+    """Take repeatedly the feature with the largest IG with y minus its mean IG with the features taken so far."""
     states = encode(discretise(dense(X)))
     relevance = information_gain(states, y)
     redundancy = np.zeros(len(relevance))

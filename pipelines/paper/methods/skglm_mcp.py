@@ -1,8 +1,8 @@
-"""Logistic regression with the minimax concave penalty (Zhang, 2010), by skglm, along a path over its strength.
+"""Logistic regression with the minimax concave penalty (Zhang, 2010) by skglm, along a path over its strength.
 
-The strength falls from the largest one that gives a feature, each machine starting from the one before; gamma is
-skglm's default. For k features it is the first machine with k of them. The penalty lets go of weights that are large,
-so where samples are few the path ends with fewer.
+The strength falls from the largest value that selects a feature; each model starts from the one before. gamma is
+skglm's default. The first model with k features serves for k. The penalty does not shrink large weights, so with few
+samples the path ends with fewer features.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ._path import Along, reached
 NAME = "MCP"
 NESTED = False
 NEEDS_TRUTH = False
-#: Imported in the server that cells are forked from: numba takes seconds to compile skglm.
+#: Module that the fork server imports before cells start: numba takes seconds to compile skglm.
 PRELOAD = "pipelines.paper.methods._skglm_compiled"
 GAMMA = 3.0
 FALL = 0.85
@@ -26,13 +26,13 @@ N_STEPS = 45
 
 
 def rankings(X: Matrix, y: np.ndarray, wanted: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
-    """For each wanted number of features, increasing, all features of the first machine with so many, by |weight|."""
+    """Yield, for each wanted number of features, all features of the first model with as many, by |weight|."""
     return reached(_weights(standardised(X), y.astype(np.float64)), wanted)
 
 
 def _weights(X: Matrix, y: np.ndarray) -> Iterator[np.ndarray]:
-    """Weights of the features along the path."""
-    from skglm.datafits import Logistic  # the extra `bench` has it
+    """Yield the weights of the features along the path."""
+    from skglm.datafits import Logistic  # in the extra `bench`
     from skglm.penalties import MCPenalty
     from skglm.solvers import AndersonCD
 

@@ -1,6 +1,6 @@
 """SVM-RFE (Guyon and Elisseeff, 2003): recursive feature elimination by the weights of a linear SVM with C = 1.
 
-A tenth of the remaining features goes at each step, at least one.
+Each step removes a tenth of the remaining features, at least one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEP = 0.1
 
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
-    """Features in the reverse order of their elimination."""
+    """Return the features in reverse order of elimination."""
     X = standardised(X)
     left = np.arange(X.shape[1])
     eliminated: list[np.ndarray] = []

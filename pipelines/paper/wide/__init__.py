@@ -1,1 +1,1 @@
-"""The data of the wide suite: genes, text, images, generated sets, small and larger ones, and rare classes."""
+"""Data of the wide suite: genes, text, images and generated sets, small and large, some with a rare class."""

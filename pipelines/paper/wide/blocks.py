@@ -1,4 +1,4 @@
-"""Correlated blocks with few samples: what gene expression looks like, with the truth known."""
+"""Correlated blocks with few samples: data like gene expression, with known truth."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def make_blocks(
 ) -> Problem:
     """Generate features in blocks, some of which decide the label.
 
-    Each block has a latent standard normal variable; two of its members correlate with `correlation`, members of
-    different blocks not at all. The label is the sign of the sum of the latent variables of the informative blocks,
-    weighted with N(0, 1) weights, and of noise.
+    Each block has a latent standard normal variable. Two features of a block have correlation `correlation`, features
+    of different blocks none. The label is the sign of noise plus the sum of the informative blocks' latent variables,
+    with N(0, 1) weights.
 
     Parameters
     ----------
     n_samples : int
-        To train on; the test set has 1,000.
+        Number of training samples; the test set has 1,000.
     n_features : int
         A multiple of `block`.
     block : int
-        Features of a block.
+        Features per block.
     correlation : float
     n_informative : int
-        Blocks that decide the label; they are the true groups.
+        Number of blocks that decide the label; they are the true groups.
     noise : float
-        Deviation of the noise in the label, as a part of that of the sum.
+        Standard deviation of the noise, relative to the sum.
     seed : int
 
     Returns

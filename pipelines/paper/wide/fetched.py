@@ -1,4 +1,4 @@
-"""Sets that scikit-learn downloads from OpenML, when `python -m pipelines.paper fetch` asks it to, and only then."""
+"""Sets from OpenML; only `python -m pipelines.paper fetch` downloads them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from gdm_dask.errors import BadInput
 from ..problem import Problem, data_file, is_there, split
 
 PAGE = "https://www.openml.org (python -m pipelines.paper fetch)"
-#: Names on OpenML, in the first version, and the label that is +1.
+#: Name on OpenML (version 1) -> label of the positive class.
 NAMES = {"Bioresponse": "1", "gina_agnostic": "1", "hiva_agnostic": "1", "OVA_Breast": "Breast"}
 
 
 def file_of(name: str) -> str:
-    """Where a set is, below the folder GDM_DATA."""
+    """Return the path of a set below the folder GDM_DATA."""
     return f"fetched/{name}.npz"
 
 
 def load_fetched(name: str, seed: int) -> Problem:
-    """A set that was downloaded before; a third of each class is the test set."""
+    """Read a downloaded set; a third of each class is the test set."""
     with np.load(data_file(file_of(name), PAGE)) as data:
         return split(data["x"], data["y"], 1 / 3, seed)
 
 
 def fetch() -> None:
-    """Download the sets that are not there yet to the folder GDM_DATA."""
+    """Download the missing sets to the folder GDM_DATA."""
     if "GDM_DATA" not in os.environ:
-        raise BadInput("set GDM_DATA to the folder that downloads go to")
+        raise BadInput("set GDM_DATA to the folder for downloads")
     for name, positive in NAMES.items():
         if is_there(file_of(name)) is None:
             print(f"fetching {name}", flush=True)
@@ -40,7 +40,7 @@ def fetch() -> None:
 
 
 def _write(X: np.ndarray, y: np.ndarray, file: str) -> None:
-    """Write a set, whole or not at all."""
+    """Write a set atomically."""
     path = Path(os.environ["GDM_DATA"]) / file
     path.parent.mkdir(exist_ok=True)
     part = path.with_name(f"{path.stem}.{os.getpid()}.npz")

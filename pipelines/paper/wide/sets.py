@@ -1,4 +1,4 @@
-"""The sets of the wide suite that have no file in `datasets`, and the sizes in which each is run."""
+"""Sets of the wide suite that have no file in `datasets`, and the sizes in which each set is run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sources import NEWS, SPAM, Pool, digits, groups_against, small_digits, sto
 
 @dataclass(frozen=True)
 class WideSet:
-    """A data set of the wide suite; its attributes are those of a file in `datasets`."""
+    """A data set of the wide suite, with the attributes of a file in `datasets`."""
 
     NAME: str
     load: Callable[[int], Problem]
@@ -35,12 +35,12 @@ def _genes(name: str, file: str) -> WideSet:
 
 
 def _pool(name: str, read: Callable[[], Pool], file: str, page: str) -> WideSet:
-    """A third of each class is the test set."""
+    """Split off a third of each class as the test set."""
     return WideSet(name, lambda seed: split(*read(), 1 / 3, seed), (file,), page)
 
 
 def _kept(key: str, load: Callable[[int], Problem]) -> Callable[[int], Problem]:
-    """Each split is made once."""
+    """Cache each split."""
     return lambda seed: kept(f"wide-{key}-s{seed}", lambda: load(seed))
 
 
@@ -70,7 +70,7 @@ def _mails(key: str, name: str, folder: str, page: str, mail: bool) -> WideSet:
 
 
 def _classification(seed: int, n_samples: int, n_features: int, n_informative: int, n_redundant: int) -> Problem:
-    """What scikit-learn generates, with a twentieth of the labels wrong."""
+    """Generate data with scikit-learn; a twentieth of the labels is random."""
     X, y = make_classification(
         3 * n_samples, n_features, n_informative=n_informative, n_redundant=n_redundant, n_clusters_per_class=1,
         flip_y=0.05, class_sep=0.7, random_state=seed,
@@ -122,7 +122,7 @@ SETS: dict[str, WideSet] = {
     },
 }  # fmt: skip
 
-#: What is run: a set, and how many samples to train on (None: all of the training part).
+#: Parts to run: a set, and the number of training samples (None: all).
 PARTS: tuple[tuple[str, int | None], ...] = (
     ("colon", None), ("leukaemia", None), ("prostate", None), ("prostate", 40), ("breast", None), ("breast", 60),
     ("colon_breast", None), ("colon_breast", 35), ("lymphoma", None), ("arcene", None), ("arcene", 60),

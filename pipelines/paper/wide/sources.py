@@ -1,4 +1,4 @@
-"""Where the sets of the wide suite are read: tables, images, documents, as samples and labels of -1 and +1."""
+"""Read tables, images and documents of the wide suite, as samples with labels of -1 and +1."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..columns import Matrix
 from ..datasets import mnist, newsgroups, rcv1, usps
 from ..problem import Problem, data_file, split
 
-#: Samples that a set has at most, in training and test together.
+#: Most samples of a set, training and test together.
 MOST = 6000
-#: Words and pairs of words must be in so many training texts.
+#: Number of training texts that must contain a word or a pair of words.
 MIN_TEXTS = 10
 WORDS = TextSettings("word", (1, 2), min_df=MIN_TEXTS)
 
@@ -24,12 +24,12 @@ Pool = tuple[Matrix, np.ndarray]
 
 
 def at_most(y: np.ndarray, most: int = MOST) -> np.ndarray:
-    """Numbers of the samples that are kept: the same for every split, so that splits are of one set."""
+    """Choose the samples to keep, the same for every split, so that all splits are of one set."""
     return np.sort(np.random.default_rng(0).permutation(len(y))[:most])
 
 
 def digits(positive: int, negative: Sequence[int], share: float | None = None) -> Pool:
-    """MNIST, one digit against others; with a share, so few of the former that they are this part of all."""
+    """Read MNIST, one digit against others; `share` thins the one digit to this share of the samples."""
     with np.load(data_file("mnist/mnist.npz", mnist.PAGE)) as data:
         X, labels = (np.concatenate([data[f"{name}_train"], data[f"{name}_test"]]) for name in "xy")
     kept = np.isin(labels, [positive, *negative])
@@ -39,7 +39,7 @@ def digits(positive: int, negative: Sequence[int], share: float | None = None) -
 
 
 def thinned(y: np.ndarray, share: float) -> np.ndarray:
-    """Numbers of samples of which the positive ones are a given part."""
+    """Choose samples such that a given share is positive."""
     order = np.random.default_rng(0).permutation(len(y))
     n_positive = round(share * MOST)
     positive, negative = (order[y[order] == label] for label in (1, -1))
@@ -47,7 +47,7 @@ def thinned(y: np.ndarray, share: float) -> np.ndarray:
 
 
 def small_digits(positive: int, negative: int) -> Pool:
-    """USPS as it is, 16 x 16 pixels, one digit against another."""
+    """Read USPS with its 16 x 16 pixels, one digit against another."""
     with np.load(data_file("usps/usps.npz", usps.PAGE)) as data:
         X = np.concatenate([data["x_train_milli"], data["x_test_milli"]])
         labels = np.concatenate([data["y_train"], data["y_test"]])
@@ -56,7 +56,7 @@ def small_digits(positive: int, negative: int) -> Pool:
 
 
 def stories() -> Pool:
-    """The sample of RCV1, both of its parts."""
+    """Join both parts of the RCV1 sample."""
     whole = rcv1.load(0)
     return sp.csr_array(sp.vstack([whole.X, whole.X_test])), np.concatenate([whole.y, whole.y_test])
 
@@ -69,23 +69,23 @@ def texts(
     label: str = "label",
     mail: bool = True,
 ) -> Problem:
-    """Texts of a packed corpus; the vocabulary is that of the training part.
+    """Read the texts of a packed corpus; the vocabulary comes from the training texts.
 
-    `is_positive` says of a label which class it is, or None where its texts are left out.
+    `is_positive` tells the class of a label, or returns None to leave its texts out.
     """
     corpus = open_corpus(data_file(f"{folder}/index.npz", page).parent, label=label, mail=mail)
     classes = [is_positive(name) for name in corpus.labels]
     kept = np.flatnonzero([known is not None for known in classes])
     y = np.where([classes[number] for number in kept], 1, -1)
     rows = at_most(y)
-    parts = split(kept[rows], y[rows], 1 / 3, seed)  # of numbers; they become rows of words below
+    parts = split(kept[rows], y[rows], 1 / 3, seed)  # splits indices; they become rows of words below
     train, test = (corpus.read(np.asarray(numbers)) for numbers in (parts.X, parts.X_test))
     vocabulary = count_vocabulary([train], WORDS)
     return Problem(vocabulary.rows(train), parts.y, vocabulary.rows(test), parts.y_test)
 
 
 def groups_against(positive: str, negative: str | None = None) -> Callable[[str], bool | None]:
-    """A newsgroup against another one, or against all others."""
+    """Compare a newsgroup with another one, or with all others."""
     return lambda name: name == positive if negative is None or name in (positive, negative) else None
 
 

@@ -1,4 +1,4 @@
-"""What FINDINGS.md says of the wide suite: each function is a place ``{{wide NAME ...}}`` of the template."""
+"""Texts about the wide suite in FINDINGS.md: each function fills a placeholder ``{{wide NAME ...}}``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUITE = SUITES[WIDE]
 
 
 def differences(table: pd.DataFrame, reference: str, manner: str = "alike") -> str:
-    """Each method minus a reference: mean, standard error, wins and losses; `manner` is alike or returned."""
+    """Tabulate each method minus a reference: mean, standard error, wins and losses; `manner` is alike or returned."""
 
     def show(found: Difference) -> str:
         return f"{found.mean:+.4f} ± {found.error:.4f}, {found.wins} : {found.losses} ({found.n_sets})"
@@ -25,7 +25,7 @@ def differences(table: pd.DataFrame, reference: str, manner: str = "alike") -> s
 
 
 def redundancy(table: pd.DataFrame, reference: str) -> str:
-    """Each method's mean redundancy rate, and in brackets the reference's at the same numbers of features."""
+    """Tabulate mean redundancy rates, with the reference's at the same numbers of features in brackets."""
     return _compared(
         table, reference, lambda found: f"{found.redundancy:.4f} ({found.reference_redundancy:.4f})", True
     )  # fmt: skip
@@ -41,7 +41,7 @@ def _compared(table: pd.DataFrame, reference: str, show: Callable[[Difference], 
 
 
 def average_ranks(table: pd.DataFrame) -> str:
-    """Average ranks of the methods, without ablations, and the critical difference."""
+    """Tabulate the average ranks of the methods, without ablations, and the critical difference."""
     found = [ranks(table, _SUITE.methods, size) for size in _SUITE.sizes]
     rows = [
         [_name(method), *(f"{one.average[method]:.2f}" if method in one.average else "" for one in found)]
@@ -54,7 +54,7 @@ def average_ranks(table: pd.DataFrame) -> str:
 
 
 def means(table: pd.DataFrame, criterion: str, digits: str = "4") -> str:
-    """A mean over the sets on which all methods have a result, each set's seeds averaged first; without ablations."""
+    """Tabulate means over the sets on which all methods have a result, seeds averaged first; without ablations."""
     found = {size: common(table, _SUITE.methods, size, criterion).mean() for size in _SUITE.sizes}
     rows = [
         [_name(method), *(f"{found[size][method]:.{digits}f}" if method in found[size] else "" for size in found)]
@@ -65,7 +65,7 @@ def means(table: pd.DataFrame, criterion: str, digits: str = "4") -> str:
 
 
 def rare(table: pd.DataFrame) -> str:
-    """Average precision of the rare class."""
+    """Tabulate the average precision of the rare class."""
     rows = [
         [_name(method), *(_mean(seeds_of(table, part, method, RARE_SIZE)["average_precision"], 3) for part in RARE)]
         for method in _methods(table)
@@ -74,7 +74,7 @@ def rare(table: pd.DataFrame) -> str:
 
 
 def kept(table: pd.DataFrame) -> str:
-    """Scores of the defaults and of the ones before, on the sets where nothing must be lost."""
+    """Tabulate the scores of the defaults and of version 0.1's, on the sets where nothing may be lost."""
     rows = []
     for part in KEPT:
         for method in (OURS, BEFORE, "l1_svm"):
@@ -84,7 +84,7 @@ def kept(table: pd.DataFrame) -> str:
 
 
 def judged(table: pd.DataFrame) -> str:
-    """The verdicts, one a line."""
+    """List the verdicts, one per line."""
     words = {True: "**holds**", False: "**does not hold**", None: "not measured"}
     return "\n".join(
         f"- {sentence}: {words[holds]}" + (f" ({figures})." if holds is not None else ".")
@@ -93,13 +93,13 @@ def judged(table: pd.DataFrame) -> str:
 
 
 def count(table: pd.DataFrame, what: str) -> str:
-    """How many sets, or seeds of each, have results."""
+    """Count the sets with results, or the seeds per set."""
     rows = done(table)
     return str(rows["data"].nunique() if what == "sets" else rows.groupby("data")["seed"].nunique().min())
 
 
 def absent(table: pd.DataFrame) -> str:
-    """Sets of the suite without a result."""
+    """List the sets of the suite without a result."""
     rows = done(table)
     there = set(rows["dataset"])
     missing = dict.fromkeys(part_name(name, n) for name, n in _SUITE.parts if name not in there)
