@@ -60,18 +60,18 @@ class Dataset:
     def prepare(self) -> None:
         """Build both stores."""
         shutil.rmtree(self.folder / f"{self.name}-train.zarr", ignore_errors=True)
-        parts = _twin(self.name) if self.name in LOOKALIKES else _enron()
+        parts = _lookalike(self.name) if self.name in LOOKALIKES else _enron()
         train = None
         for part, source, labels in zip(("train", "test"), *parts, strict=True):
             path = self.folder / f"{self.name}-{part}.zarr"
             train = run_ingest(source, path, labels, like=train, memory_limit=MEMORY_LIMIT).store
 
 
-def _twin(name: str) -> tuple:
+def _lookalike(name: str) -> tuple:
     like, n_samples, n_features = LOOKALIKES[name]
-    twin = scaled_lookalike(like, n_samples=n_samples, n_features=n_features)
+    lookalike = scaled_lookalike(like, n_samples=n_samples, n_features=n_features)
     bounds = ((0, n_samples), (n_samples, n_samples + n_samples // 4))
-    return [lookalike_source(like, twin, 0, *bound) for bound in bounds], [None, None]
+    return [lookalike_source(like, lookalike, 0, *bound) for bound in bounds], [None, None]
 
 
 def _enron_folder() -> Path:

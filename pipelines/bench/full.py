@@ -30,15 +30,15 @@ N_PARTS, N_SUPPORTS = 8, 100
 
 def full(data: Dataset) -> dict[str, Any]:
     """Write the text, ingest it, and fit."""
-    twin = scaled_lookalike(data.name, SCALE)
+    lookalike = scaled_lookalike(data.name, SCALE)
     with tempfile.TemporaryDirectory(prefix="gdm-full-", dir=data.folder) as folder:
-        bounds = [twin.n_samples * part // N_PARTS for part in range(N_PARTS + 1)]
+        bounds = [lookalike.n_samples * part // N_PARTS for part in range(N_PARTS + 1)]
         texts = [Path(folder) / f"{part}.svm" for part in range(N_PARTS)]
         for text, start, stop in zip(texts, bounds[:-1], bounds[1:], strict=True):
-            write_text(text, twin, 0, start, stop)
+            write_text(text, lookalike, 0, start, stop)
         text_bytes = sum(text.stat().st_size for text in texts)
         ingest = partial(run_ingest, texts, Path(folder) / "x.zarr", memory_limit=MEMORY_LIMIT)
-        done, ingest_seconds = timed(lambda: ingest(n_features=twin.n_features))
+        done, ingest_seconds = timed(lambda: ingest(n_features=lookalike.n_features))
         machine, seconds = timed(lambda: GroupDiscoveryMachine(N_SUPPORTS, memory_limit=MEMORY_LIMIT).fit(done.store))
         store = done.store
         return {

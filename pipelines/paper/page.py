@@ -12,12 +12,12 @@ from .table import missing, summary
 
 CAPTIONS = {
     "figure-1": "Support features (white pixels) and the affiliated features of their groups, on the mean faces.",
-    "figure-2": "Accuracy, training time and redundancy on generated data; band: one deviation of GDM over the seeds.",
-    "figure-3": "Test accuracy of a linear SVM on the selected features; FCBF ends at its own number; bands: as above.",
+    "figure-2": "Accuracy, training time and redundancy on generated data; band: standard deviation of GDM over seeds.",
+    "figure-3": "Test accuracy of a linear SVM on the selected features; FCBF chooses their number; bands as above.",
     "figure-4": "Training time.",
-    "figure-5": "Redundancy rate of the selected features; affiliated ones are redundant by design and left out.",
-    "figure-6": "Pixels of each method, with their number, and what they show of a mean 0 and a mean 1.",
-    "figure-7": "The truth, where it is known: how many features are in a true group, how many true groups are found.",
+    "figure-5": "Redundancy rate of the selected features, without affiliated features, which are redundant by design.",
+    "figure-6": "Pixels that each method selects, their number, and the mean 0 and mean 1 seen through them.",
+    "figure-7": "Where the truth is known: the share of features in a true group, and the share of true groups found.",
 }
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:80rem;margin:2rem auto;padding:0 1rem}
 img{max-width:100%}figure{margin:1.5rem 0}table{border-collapse:collapse;font-size:.85rem}
@@ -33,7 +33,7 @@ def write_page(table: pd.DataFrame, figures: Sequence[Path], path: Path, command
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>The paper's comparison</title>",
         f"<style>{_STYLE}</style><h1>The paper's comparison</h1>",
         "<p>Zhai, Tan, Tsang and Ong, <i>Discovering Support and Affiliated Features from Very High Dimensions</i>. ",
-        "Sets called twins are generated in place of files that were not there. Made by</p>",
+        "Sets marked <i>twin</i> are generated lookalikes of sets whose files were missing. Commands:</p>",
         f"<pre>{html.escape(chr(10).join(commands))}</pre>",
         *(_figure(figure) for figure in figures),
         "<h2>Without a result</h2><ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>" if lines else "",

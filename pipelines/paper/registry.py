@@ -48,7 +48,7 @@ def missing(name: str) -> str:
     return ""
 
 
-def is_twin(name: str) -> bool:
+def is_lookalike(name: str) -> bool:
     """Whether a data set is generated in place of one whose files are not there."""
     return any(is_there(path) is None for path in getattr(dataset(name), "REAL_FILES", ()))
 

@@ -13,8 +13,8 @@ from pipelines.paper import registry
 from pipelines.paper.cell import Cell, failed, write_cell
 from pipelines.paper.datasets import kdd2010, webspam
 from pipelines.paper.datasets._cache import kept
+from pipelines.paper.datasets._lookalike import load_lookalike
 from pipelines.paper.datasets._svmlight import read_every
-from pipelines.paper.datasets._twin import load_twin
 from pipelines.paper.datasets.usps import FRAME, SHIFTS, SIDE, centred_means, shifted
 from pipelines.paper.grid import read_cell
 from pipelines.paper.problem import Problem
@@ -58,7 +58,7 @@ def test_problems_are_kept() -> None:
 
 
 def test_a_twin_takes_the_place_of_missing_files() -> None:
-    problem = load_twin("webspam", 60, 40, 20_000, seed=1)
+    problem = load_lookalike("webspam", 60, 40, 20_000, seed=1)
     assert problem.X.shape == (60, 20_000)
     assert problem.X_test.shape == (40, 20_000)
     assert set(problem.y) == set(problem.y_test) == {-1, 1}
@@ -68,7 +68,7 @@ def test_a_twin_takes_the_place_of_missing_files() -> None:
 
 
 def test_results_on_a_twin_say_so_and_failures_too(folders: Path, tmp_path: Path) -> None:
-    """With the real files in place they do not; a set that has no twin never does."""
+    """With the real files in place they do not; a set that has no lookalike never does."""
     (folders / "webspam").mkdir()
     (folders / webspam.PAGES).touch()
     for name, sample, expected in (
@@ -90,7 +90,7 @@ def test_the_real_files_are_taken_where_they_are(folders: Path, monkeypatch: pyt
     (folders / kdd2010.TRAIN).write_bytes(bz2.compress(b"1 1:1 5:1\n0 2:1\n0 3:1 9:1\n1 4:1\n"))
     (folders / kdd2010.TEST).write_bytes(bz2.compress(b"0 1:1\n1 2:1\n"))
     problem = kdd2010.load(0)
-    assert not registry.is_twin("kdd2010")
+    assert not registry.is_lookalike("kdd2010")
     assert problem.X.toarray().tolist() == [[1, 0, 0, 0, 1], [0, 0, 1, 0, 0]]
     assert problem.y.tolist() == [1, -1]
     assert problem.y_test.tolist() == [-1, 1]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..problem import Problem, is_there
 from ._cache import kept
+from ._lookalike import load_lookalike
 from ._svmlight import read_every
-from ._twin import load_twin
 
 NAME = "kdd2010"
 RANDOM = False
@@ -24,7 +24,7 @@ def load(seed: int) -> Problem:
     """Read LIBSVM's files kdd2010/kddb.bz2 and kddb.t.bz2."""
     train, test = is_there(TRAIN), is_there(TEST)
     if train is None or test is None:
-        return load_twin("kdd2010", N_TRAIN, N_TEST, N_FEATURES, seed)
+        return load_lookalike("kdd2010", N_TRAIN, N_TEST, N_FEATURES, seed)
 
     def make() -> Problem:
         X, y = read_every(train, STEP, N_FEATURES)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..problem import Problem, is_there
 from ._cache import kept
+from ._lookalike import load_lookalike
 from ._svmlight import read_every
-from ._twin import load_twin
 
 NAME = "webspam"
 RANDOM = False
@@ -24,7 +24,7 @@ def load(seed: int) -> Problem:
     """Read LIBSVM's file webspam/webspam_wc_normalized_trigram.svm.xz."""
     pages = is_there(PAGES)
     if pages is None:
-        return load_twin("webspam", N_TRAIN, N_TEST, N_FEATURES, seed)
+        return load_lookalike("webspam", N_TRAIN, N_TEST, N_FEATURES, seed)
 
     def make() -> Problem:
         (X, y), (X_test, y_test) = (read_every(pages, STEP, N_FEATURES, first) for first in (0, STEP // 2))
