@@ -59,9 +59,10 @@ fuzz: $(VENV)/.installed
 gallery: $(VENV)/.installed
 	PYTHONPATH=tests $(BIN)/python -m helpers.gallery
 
-# Makes 50 scheduled runs over a changing source, some killed, some overlapping; takes minutes.
+# Makes scheduled runs over a changing source, some killed, some overlapping; takes minutes. RUNS=400 is a year of nights.
+RUNS ?= 50
 soak: $(VENV)/.installed
-	PYTHONPATH=tests $(BIN)/python -m helpers.soak --runs 50
+	PYTHONPATH=tests $(BIN)/python -m helpers.soak --runs $(RUNS)
 
 # The paper's comparison on a small set (a minute), and in full (hours; resumes where it stopped; data in GDM_DATA).
 paper-quick: $(VENV)/.installed

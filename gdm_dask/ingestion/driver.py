@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import platform
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -41,6 +40,7 @@ from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.targets import infer_target
 from gdm_dask.system.progress import compile_seconds
 from gdm_dask.system.resources import default_memory_limit, n_cores, parse_bytes
+from gdm_dask.system.temporary import temporary_folder
 
 logger = logging.getLogger(__name__)
 
@@ -246,8 +246,8 @@ def as_blocks(X: Any, engine: Engine, memory_limit: int | None) -> Iterator[Feat
     if engine.shares_memory and not is_dask(X):
         yield MemoryStore(X)
         return
-    with tempfile.TemporaryDirectory(prefix="gdm-fit-") as folder:
-        yield ingest(X, os.path.join(folder, "data.zarr"), memory_limit=memory_limit)
+    with temporary_folder("gdm-fit-") as folder:
+        yield ingest(X, folder / "data.zarr", memory_limit=memory_limit)
 
 
 def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+
+from gdm_dask.system.temporary import temporary_folder
 
 _main_lock = threading.Lock()
 
@@ -69,8 +70,8 @@ def _end_with_parent() -> None:
 @contextmanager
 def written(args: tuple[Any, ...]) -> Iterator[Path]:
     """Write arguments shared by many calls to a file that exists as long as the body runs."""
-    with tempfile.TemporaryDirectory(prefix="gdm-pass-") as folder:
-        path = Path(folder, "arguments")
+    with temporary_folder("gdm-pass-") as folder:
+        path = folder / "arguments"
         path.write_bytes(cloudpickle.dumps(args))
         yield path
 

@@ -2,12 +2,14 @@
 
     python tests/helpers/soak.py --runs 50 [--seed N] [--folder PATH]
 
-Ends with an error if the history is not complete, a lock is left, or a finished run is not what a run alone would give.
+Ends with an error if the history is not complete or slow to read, does not show when the data changed, a lock is left,
+the disk fills up, or a finished run is not what a run alone would give.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -24,6 +26,8 @@ from unittest import mock
 from helpers.forks import warm_context
 
 VERSIONS = 3
+#: Processor seconds to read a record of the history, and bytes that one may take.
+RECORD_SECONDS, RECORD_BYTES = 0.005, 4096
 #: A pipeline that takes a second.
 TINY = """\
 name = "tiny"
@@ -118,6 +122,7 @@ def soak(folder: Path, n_runs: int, seed: int) -> Counter[str]:
     usual = time.monotonic() - began
     started = 1
     unharmed = [first]
+    sizes = []
     while started < n_runs:
         bring(folder, rng.randrange(VERSIONS))
         batch = [context.Process(target=scheduled, args=(str(folder), "runs")) for _ in range(rng.choice([1, 1, 2]))]
@@ -133,12 +138,37 @@ def soak(folder: Path, n_runs: int, seed: int) -> Counter[str]:
             else:
                 unharmed.append(process)
             process.join()
+        sizes.append(size_of(folder / "runs" / "soak"))
     bring(folder, 0)
     last = context.Process(target=scheduled, args=(str(folder), "runs"))
     last.start()
     last.join()
     check(folder / "runs" / "soak", [*unharmed, last], expected)
+    check_growth(folder / "runs" / "soak", sizes)
     return Counter(record.status for record in History(folder / "runs" / "soak").records())
+
+
+def size_of(place: Path) -> int:
+    """Bytes of a pipeline's folder, but for its history."""
+    files = [path for path in place.rglob("*") if path.is_file() and path.parent.name != "history"]
+    return sum(path.lstat().st_size for path in files)
+
+
+def check_growth(place: Path, sizes: list[int]) -> None:
+    """Years of runs: the disk does not fill up, and the history is quick to read and shows each change."""
+    from gdm_dask.pipeline.history import History
+
+    early, late = sizes[: len(sizes) // 3], sizes[-(len(sizes) // 3) :]
+    if early:
+        assert max(late) <= 1.25 * max(early), f"the folder grew from {max(early):,} to {max(late):,} bytes"
+    began = time.process_time()
+    records = History(place).records()
+    assert time.process_time() - began < max(0.2, RECORD_SECONDS * len(records)), "the history is slow to read"
+    assert all(path.stat().st_size < RECORD_BYTES for path in (place / "history").iterdir())
+    done = [record for record in records if record.status == "done"]
+    for before, after in itertools.pairwise(done):
+        moved = after.change["gained"] + after.change["lost"] > 0 or (after.change["drift"] or 0) > 0
+        assert moved == (before.inputs != after.inputs), f"{after.id}: {after.change} is not what changed"
 
 
 def check(place: Path, unharmed: list, expected: dict[str, dict]) -> None:
@@ -177,8 +207,9 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         ended = soak(folder, given.runs, given.seed)
+        left = size_of(folder / "runs" / "soak")
     counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
-    print(f"{sum(ended.values())} runs in {time.monotonic() - began:.0f} s: {counts}")
+    print(f"{sum(ended.values())} runs in {time.monotonic() - began:.0f} s: {counts}; {left:,} bytes on disk")
 
 
 if __name__ == "__main__":
