@@ -68,10 +68,11 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         `n_features_to_select`, and cover the features that correlate with them. They may correlate with each other.
     exclude : list of str or int, optional
         Names or numbers of features that are never supports. They may be affiliated with one.
-    measure : {"pearson", "spearman", "cosine"}
-        Correlation measure of the constraint and of the groups: two features correlate where its absolute value is at
+    measure : {"pearson", "spearman", "cosine", "su", "ig"}
+        Correlation measure of the constraint and of the groups: two features correlate if its absolute value is at
         least ``1 - tau``. "pearson" is linear correlation; "spearman" is Pearson's coefficient of the ranks, for
-        monotone relations; "cosine" does not centre.
+        monotone relations; "cosine" does not centre. "su" and "ig" are for discrete features, with at most 256 distinct
+        values: symmetrical uncertainty, and information gain over the larger of both entropies.
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.

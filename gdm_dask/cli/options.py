@@ -35,7 +35,7 @@ CutSize = Annotated[str, typer.Option(help="Maximum number of features per cut, 
 MaxCuts = Annotated[int | None, typer.Option(help="Maximum number of cuts; by default 100, or no limit with -k.")]
 Tolerance = Annotated[float, typer.Option(help="Stop when the relative gap between the bounds is this small.")]
 Matching = Annotated[str, typer.Option(help="How to search for a cut: greedy or exact.")]
-Measure = Annotated[str, typer.Option(help="Correlation measure: pearson, spearman or cosine.")]
+Measure = Annotated[str, typer.Option(help="Correlation measure: pearson, spearman, cosine, su or ig.")]
 Intercept = Annotated[bool, typer.Option(help="Fit an intercept; the paper's problem (3) has none.")]
 Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
 Certify = Annotated[

@@ -129,6 +129,9 @@ def fit(
     weights : ndarray of shape (n_samples,), float64, optional
         Nonnegative sample weights: a sample of weight 2 counts as two.
     """
+    measure = MEASURES[settings.measure]
+    if settings.tau > 0 and measure.check is not None:
+        data.run(measure.check)
     clock = work_clock()
     problem, trade_off = search(data, targets, settings, checkpoint, on_cut, weights)
     seconds = {part: sum(it.seconds[part] for it in problem.iterations) for part in ("scores", "matching", "master")}
@@ -139,8 +142,8 @@ def fit(
     if k is not None:
         warn_of_fewer(problem, k)
     seconds["polish"] = work_clock() - clock
-    rho = problem.supports.measure.compare(rows, rows)
-    linear = rho if problem.supports.measure is PEARSON else correlations(rows, rows)
+    rho = measure.compare(rows, rows)
+    linear = rho if measure is PEARSON else correlations(rows, rows)
     clock = work_clock()
     found, table = find_groups(data, supports, rows, settings, problem) if groups else (None, None)
     seconds["groups"] = work_clock() - clock

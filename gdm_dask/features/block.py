@@ -162,6 +162,11 @@ class Block(AlignedArrays):
                 nonzeros=None if self.nonzeros is None else self.nonzeros[span],
             )
 
+    def pieces(self, n_values: int, n_rows: int) -> Iterator[Block]:
+        """Yield parts with about `n_values` values, and at most `n_rows` rows, that share the memory of the block."""
+        n_here = self.n_rows * self.n_samples if self.indices is None else len(self.indices)
+        return self.parts(max(1, min(n_rows, self.n_rows * n_values // max(1, n_here))))
+
     def digest(self, row: int) -> bytes:
         """Return a digest that identifies the content of a row."""
         content = hashlib.blake2b(digest_size=16)

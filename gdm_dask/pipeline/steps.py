@@ -219,7 +219,7 @@ class Fit(Step):
             "tol": Key(float, between=(0, 1)),
             "matching": Key(str, choices=("greedy", "exact")),
             "master": Key(str, choices=("merged", "cuts")),
-            "measure": Key(str, choices=("pearson", "spearman", "cosine")),
+            "measure": Key(str, choices=("pearson", "spearman", "cosine", "su", "ig")),
             "fit_intercept": SWITCH,
             "class_weight": Key(str, choices=("balanced",)),
             "task": Key(str, choices=("classification", "regression")),

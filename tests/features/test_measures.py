@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, spearmanr
 
+from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import GroupPass, Pairs
-from gdm_dask.features.measures import MEASURES
+from gdm_dask.features.information import information_gain, symmetrical_uncertainty
+from gdm_dask.features.measures import MEASURES, information
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.ranks import SHORT, ranks
+from gdm_dask.features.states import MAX_STATES, states
 
 taus = st.sampled_from([0.05, 0.25, 0.5, 0.9])
 
@@ -78,8 +81,8 @@ def test_long_rows_are_given_up_with_proof(name, tau, sparse, seed) -> None:
     """Rows that are long enough for checks in between, some of them at the limit, with their weight late."""
     rng, n = np.random.default_rng(seed), 700
     source = rng.normal(size=(3, n)) * np.linspace(0.1, 3.0, n) + rng.choice([0.0, 2.0], (3, 1))
-    mix = rng.uniform(0.0, 2.0, (60, 1))
-    X = (source[rng.integers(0, 3, 60)] + mix * rng.normal(size=(60, n))) * (rng.random((60, n)) < 0.8)
+    mix = rng.uniform(0.0, 2.0, (30, 1))
+    X = (source[rng.integers(0, 3, 30)] + mix * rng.normal(size=(30, n))) * (rng.random((30, n)) < 0.8)
     X = suited(np.vstack([source, X]), name)
     pairs = pairs_of(name, X, [0, 1, 2], tau, sparse)
     found = {s: pairs.feature[pairs.support == s].tolist() for s in range(3)}
@@ -152,6 +155,59 @@ def test_rare_features_are_not_sorted_for_frequent_supports(monkeypatch) -> None
     pairs = pairs_of("spearman", X, [0, 1, 2, 3], 0.25, sparse=True)
     assert sum(ranked) == 8  # the supports, and as features
     assert pairs.n_skipped == 200
+
+
+def test_information_equals_the_public_functions() -> None:
+    X = suited(make("counts", 6, 50, 3), "su")
+    block = whole(X, sparse=True)
+    expected = np.array([symmetrical_uncertainty(X.T, row) for row in X])
+    np.testing.assert_allclose(MEASURES["su"].compare(block, block), expected, atol=1e-12)
+    largest = np.maximum.outer(*[[reference.entropy(row) for row in X]] * 2)
+    expected = np.array([information_gain(X.T, row) for row in X]) / largest
+    np.testing.assert_allclose(MEASURES["ig"].compare(block, block), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["su", "ig"])
+def test_many_supports_are_counted_in_parts(name, monkeypatch) -> None:
+    X = suited(make("counts", 40, 60, 5), name)
+    expected = pairs_of(name, X, list(range(30)), 0.9, sparse=True)
+    monkeypatch.setattr("gdm_dask.features.states.STATES_AT_ONCE", 20)
+    monkeypatch.setattr("gdm_dask.features.measures.information.PAIRS_AT_ONCE", 90)
+    found = pairs_of(name, X, list(range(30)), 0.9, sparse=True)
+    for field in ("support", "feature", "rho", "n_scanned", "n_skipped"):
+        np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
+    assert len(found.feature) > 40
+
+
+def test_rare_features_are_not_numbered_for_frequent_supports(monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.integers(1, 4, (204, 900)) * (rng.random((204, 900)) < np.repeat([0.4, 0.01], [4, 200])[:, None])
+    numbered: list[int] = []
+    monkeypatch.setattr(information, "states", lambda block: numbered.append(block.n_rows) or states(block))
+    pairs = pairs_of("su", X.astype(float), [0, 1, 2, 3], 0.25, sparse=True)
+    assert numbered == [4, 4, 4]  # the supports, again in order, and as features
+    assert pairs.n_skipped == 200
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_feature_with_too_many_values_is_named(sparse) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (9, 600)).astype(float)
+    X[3] = np.arange(600) % MAX_STATES  # the most that are allowed
+    check = MEASURES["su"].check
+    with data_of(memory(X, sparse, 6000)) as data:
+        data.run(check)
+    X[[5, 7]] = np.arange(600) % (MAX_STATES + 1)
+    for size in (6000, 1 << 20):
+        with (
+            data_of(memory(X, sparse, size)) as data,
+            pytest.raises(
+                BadInput, match=r"^feature 5 has 257 distinct values: information measures are for at most 256"
+            ),
+        ):
+            data.run(check)
+    with pytest.raises(BadInput, match="a feature has 257 distinct values"):
+        MEASURES["ig"].compare(whole(X, sparse), whole(X, sparse))
 
 
 def test_a_constant_feature_correlates_by_cosine_alone() -> None:

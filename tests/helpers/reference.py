@@ -41,7 +41,20 @@ def measured(X: np.ndarray, measure: str) -> np.ndarray:
     if measure == "cosine":
         norms = np.linalg.norm(X, axis=1)
         return X @ X.T / np.where(np.outer(norms, norms) > 0, np.outer(norms, norms), 1.0)
+    if measure in ("su", "ig"):
+        codes = np.array([np.unique(row, return_inverse=True)[1] for row in X])
+        entropies = np.array([entropy(row) for row in codes])
+        both = np.array([[entropy(len(row) * row + other) for other in codes] for row in codes])
+        shared = np.add.outer(entropies, entropies) - both
+        scale = np.add.outer(entropies, entropies) / 2 if measure == "su" else np.maximum.outer(entropies, entropies)
+        return shared / np.where(scale > 0, scale, 1.0)
     return correlations(X)
+
+
+def entropy(values: np.ndarray) -> float:
+    """Entropy in bits of the values that occur."""
+    shares = np.unique(values, return_counts=True)[1] / len(values)
+    return float(-(shares * np.log2(shares)).sum())
 
 
 def correlated(X: np.ndarray, tau: float, measure: str = "pearson") -> np.ndarray:

@@ -28,19 +28,13 @@ class RankSearch:
 
     def find(self, block: Block) -> Pairs:
         """Return the features of a block that correlate with a support."""
-        return merge_pairs([self._find(rows) for rows in pieces(block, VALUES_AT_ONCE)])
+        return merge_pairs([self._find(rows) for rows in block.pieces(VALUES_AT_ONCE, block.n_rows)])
 
     def _find(self, block: Block) -> Pairs:
         near = np.flatnonzero((self.supports.near(block) > 0) & (block.norms > 0.0))
         found = self.supports.find(ranks(block.rows(near)))
         skipped = block.n_rows - found.n_scanned
         return replace(found, feature=near[found.feature] + block.start, n_skipped=skipped)
-
-
-def pieces(block: Block, n_values: int) -> list[Block]:
-    """Cut a block into parts of about `n_values` values, which share its memory."""
-    n_here = block.n_rows * block.n_samples if block.indices is None else len(block.indices)
-    return [*block.parts(max(1, block.n_rows * n_values // max(1, n_here)))]
 
 
 def compare(rows: Block, others: Block) -> np.ndarray:

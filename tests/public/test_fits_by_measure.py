@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import reference
 from helpers.instances import suited
+from helpers.misaligned import MisalignedEngine
 
 from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, load_model, stability_selection
 from gdm_dask.analysis.cross_validation import tune
@@ -75,15 +76,12 @@ def test_bits_are_the_same_for_all_blocks_and_schedulers(tmp_path, measure, spar
         assert bits(GroupDiscoveryMachine(3, measure=measure, scheduler=scheduler).fit(store)) == expected
 
 
-@pytest.mark.cluster
-def test_a_cluster_gives_the_same_bits(tmp_path) -> None:
-    X, y = signals("spearman")
-    store = ingest(sp.csr_array(X), tmp_path / "x.zarr", y, block_bytes=4096)
-    one, other = (
-        bits(GroupDiscoveryMachine(3, measure="spearman", scheduler=scheduler, n_workers=2).fit(store))
-        for scheduler in ("local", "synchronous")
-    )
-    assert one == other
+@pytest.mark.parametrize("measure", MEASURES)
+def test_searches_travel_to_other_processes(monkeypatch, measure) -> None:
+    X, y = signals(measure)
+    expected = bits(GroupDiscoveryMachine(3, measure=measure).fit(sp.csr_array(X), y))
+    monkeypatch.setattr("gdm_dask.base.open_engine", lambda *_: MisalignedEngine())
+    assert bits(GroupDiscoveryMachine(3, measure=measure).fit(sp.csr_array(X), y)) == expected
 
 
 @pytest.mark.parametrize("measure", MEASURES)
