@@ -161,8 +161,7 @@ def checked_dask(machine: GroupDiscovery, X: Any) -> Any:
         for name, expected in zip(names, machine.feature_names_in_, strict=True):
             if name != expected:
                 raise BadInput(
-                    f"the columns are not those that the machine was fitted on, in their order: {name!r} stands "
-                    f"where {expected!r} stood"
+                    f"the columns must be those of the fit, in the same order: got {name!r} in place of {expected!r}"
                 )
     return X
 

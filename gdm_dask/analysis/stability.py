@@ -87,7 +87,7 @@ class Stability:
             document = json.loads(Path(path).read_bytes())
             return cls(**{field.name: document[field.name] for field in fields(cls)})
         except (ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"{path}: the file is damaged. Make it again with 'gdm stability'.") from error
+            raise BadInput(f"{path}: the file is damaged. Run 'gdm stability' again.") from error
 
 
 def stability_selection(

@@ -72,7 +72,7 @@ def _outputs(model: FittedModel, X: Any, y: Any, n_samples: int) -> tuple[Target
     if (target.kind, target.n_outputs) != (known.kind, known.n_outputs):
         n_known = "two classes" if known.kind == "two classes" else f"{known.n_outputs} {known.kind}"
         what = n_known if known.kind == "numbers" else f"labels of {n_known}"
-        raise BadInput(f"y must hold {what}, as in the fit of the machine")
+        raise BadInput(f"y must hold {what}, as in the fit")
     return target, target.encode(y)
 
 

@@ -110,7 +110,7 @@ def _tell(text: str, code: int, mark: str = "") -> None:
 
 def _farewell(number: int) -> str:
     name = signal.Signals(number).name
-    return f"ended by {name}: the same command goes on where it stopped (gdm fit with --resume)"
+    return f"ended by {name}: the same command resumes where it stopped (gdm fit with --resume)"
 
 
 def _run() -> None:

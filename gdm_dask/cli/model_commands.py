@@ -133,7 +133,7 @@ def summarise(model: FittedModel, run: Path) -> None:
     groups = "not searched for"
     if model.groups_ is not None:
         sizes = [len(members) for members in model.groups_.values()]
-        groups = f"{sum(size > 1 for size in sizes):,} with affiliated features, {sum(sizes):,} members in all"
+        groups = f"{sum(size > 1 for size in sizes):,} with affiliated features, {sum(sizes):,} members in total"
     parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in model.timings_.items() if name != "total")
     entered, proved = model.history_[-1].n_supports, certificate(model)
     gap = f"gap {model.gap_:.3g}, " if model.get_params()["n_features_to_select"] is None else ""
@@ -304,7 +304,7 @@ def _saved_stability(run: Path, model: FittedModel) -> Stability | None:
         return None
     found = Stability.load(path)
     if not found.is_about(model):
-        logger.warning("%s belongs to an earlier fit and is left out: run 'gdm stability' again", path)
+        logger.warning("ignoring %s, which belongs to an earlier fit: run 'gdm stability' again", path)
         return None
     return found
 

@@ -77,7 +77,7 @@ def _summarise(record: Record, folder: Path) -> None:
     lines = [
         ("pipeline", f"{record.pipeline} in {folder}"),
         ("up to date", ", ".join(current) or "nothing"),
-        ("done", f"{', '.join(done) or 'nothing'} ({record.seconds:.1f} s in all)"),
+        ("done", f"{', '.join(done) or 'nothing'} ({record.seconds:.1f} s in total)"),
         (measure, f"{shown} on the {facts['on']} set of {facts['n_samples']:,} samples"),
         ("redundancy", f"{facts['redundancy_rate']:.4f}"),
         (

@@ -65,7 +65,7 @@ def plan(
     from gdm_dask.store import open_store
 
     if (store is None) == (like is None):
-        raise BadInput("give a store or --like, not both: gdm plan train.zarr, or gdm plan --like webspam --scale 10")
+        raise BadInput("pass either a store or --like: gdm plan train.zarr, or gdm plan --like webspam --scale 10")
     cluster = _cluster(workers, threads, memory, bandwidth)
     machine = GroupDiscoveryMachine(n_features_to_select, tau=tau)
     check_parameters(machine.get_params(deep=False))
@@ -116,7 +116,7 @@ def described(found: Forecast) -> list[tuple[str, str]]:
         ("traffic", ", ".join(f"{format_bytes(n_bytes)} {name}" for name, n_bytes in sent.items()) or "none"),
         ("seconds", f"{found.total_seconds:.3g} (" + ", ".join(f"{phase} {seconds:.3g}" for phase, seconds
                                                                 in found.seconds.items()) + ")"),
-        ("processor", f"{found.processor_seconds:.3g} s in all"),
+        ("processor", f"{found.processor_seconds:.3g} s in total"),
         *[("limit", limit) for limit in found.limits],
         *([] if found.limits else [("bottleneck", found.bottleneck)]),
     ]  # fmt: skip

@@ -167,7 +167,7 @@ def ingest(
 def _existing(path: str) -> str:
     """Return a path or URL unchanged; refuse a missing local path by name."""
     if "://" not in path and not Path(path).exists():
-        raise BadInput(f"{path}: there is no such file or folder")
+        raise BadInput(f"{path}: no such file or folder")
     return path
 
 
@@ -315,4 +315,4 @@ def verify(store: Annotated[str, STORE]) -> None:
     opened = open_store(store)
     with report("verify", opened.nbytes) as progress:
         opened.verify(progress)
-    out.print(f"{escape(store)}: all {opened.n_blocks:,} blocks are whole", highlight=False, soft_wrap=True)
+    out.print(f"{escape(store)}: all {opened.n_blocks:,} blocks are intact", highlight=False, soft_wrap=True)

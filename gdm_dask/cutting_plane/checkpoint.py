@@ -48,7 +48,7 @@ class Checkpoint:
 
     def __init__(self, path: Path, job: dict[str, Any]) -> None:
         if not path.absolute().parent.is_dir():
-            raise BadInput(f"{path}: there is no such folder to save the state in")
+            raise BadInput(f"{path}: the folder for the checkpoint does not exist")
         self.path = path
         self._job = json.loads(json.dumps(job))  # as it will be read back
 
@@ -65,7 +65,7 @@ class Checkpoint:
             n_cuts = max((len(problem.cuts) for problem in begun.values()), default=0)
             raise GdmError(
                 f"{self.path}: the state after cut {n_cuts} cannot be written: {error.strerror}. "
-                "The state before it is kept: free some space, and go on with --resume."
+                "The previous state is kept: free some space, and continue with --resume."
             ) from error
 
     def load(self, problems: Mapping[int, Problem], data: Data) -> dict[int, list[float]]:
@@ -85,7 +85,8 @@ class Checkpoint:
         if differing:
             shown = ", ".join(f"{key} was {job.get(key)!r} and is {self._job[key]!r}" for key in differing)
             raise UnusableCheckpoint(
-                f"{self.path}: the checkpoint is of another fit: {shown}. Give the same, or begin with --overwrite."
+                f"{self.path}: the checkpoint belongs to another fit: {shown}. Pass the same, or start over with "
+                "--overwrite."
             )
 
 
@@ -153,8 +154,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, State]]:
         raise UnusableCheckpoint(f"{path}: the checkpoint was written by a newer gdm_dask. Install that one.")
     if version != FORMAT_VERSION:
         raise UnusableCheckpoint(
-            f"{path}: the checkpoint was written by gdm_dask 0.1, whose search was another one. "
-            "Begin anew with --overwrite."
+            f"{path}: the checkpoint was written by gdm_dask 0.1, whose search was different. "
+            "Start over with --overwrite."
         )
     return document, states
 
@@ -174,7 +175,7 @@ def _states(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[int
 
 
 def _unreadable(path: Path, reason: str) -> UnusableCheckpoint:
-    return UnusableCheckpoint(f"{path}: the checkpoint cannot be read ({reason}). Begin anew with --overwrite.")
+    return UnusableCheckpoint(f"{path}: the checkpoint cannot be read ({reason}). Start over with --overwrite.")
 
 
 def _check(document: dict[str, Any], state: dict[str, np.ndarray], n_features: int) -> None:

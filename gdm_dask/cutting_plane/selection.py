@@ -65,7 +65,7 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
     """Return the supports to keep, strongest first, their raw rows, and their weights (n_outputs, k)."""
     solution, rows = problem.solution, problem.supports.rows
     if solution is None or rows is None:
-        raise BadInput("no feature tells anything about y: all features are constant, or their scores are 0")
+        raise BadInput("no feature is informative about y: all features are constant, or their scores are 0")
     features = list(problem.supports.features)
     weights = solution.weights / np.abs(solution.duals).sum()  # the weights that belong to alpha
     if k is None:

@@ -265,7 +265,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
             raise BadInput(f"`{name}` must be {expected}, got {parameters[name]!r}")
     if parameters["n_features_to_select"] is None:
         if parameters["certify"]:
-            raise BadInput("`certify` is about a number of features: set `n_features_to_select`")
+            raise BadInput("`certify` needs a number of features: set `n_features_to_select`")
         if parameters["master"] == "merged":
             raise BadInput(
                 "`master` must be None or 'cuts' without a number of features, got 'merged': set `n_features_to_select`"

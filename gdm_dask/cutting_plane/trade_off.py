@@ -141,7 +141,7 @@ class Trials:
             self._solve(range(parts.stop))
             self._judge()
         else:
-            logger.info("C is chosen in turns: the memory has room for %d problems of %d", n_fitting, parts.stop)
+            logger.info("choosing C in turns: the memory has room for %d of %d problems", n_fitting, parts.stop)
             for first in range(parts.start, parts.stop, n_fitting):
                 if self._solve(parts[first - parts.start :][:n_fitting]):
                     self._judge()

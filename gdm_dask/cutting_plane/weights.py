@@ -40,7 +40,7 @@ def sample_weights(
     empty = classes[np.bincount(codes, weights, len(classes)) == 0].tolist()
     if empty:
         given = "`sample_weight`" if class_weight is None else "`sample_weight` times `class_weight`"
-        raise BadInput(f"{given} must be positive for a sample of each class, but those of class {empty[0]!r} are zero")
+        raise BadInput(f"{given} must be positive for a sample of each class, but all are zero in class {empty[0]!r}")
     return weights
 
 

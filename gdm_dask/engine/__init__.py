@@ -108,7 +108,7 @@ def open_engine(scheduler: Any = "threads", n_workers: int | None = None) -> Eng
         raise BadInput(f"`scheduler` must be a name, an address or a Client, got {type(scheduler).__name__}")
     if scheduler != "local" and "://" not in scheduler and not scheduler.endswith(".json"):
         raise BadInput(
-            f"unknown scheduler {scheduler!r}: choose {', '.join(LOCAL_SCHEDULERS)} or local, or give the address of a "
+            f"unknown scheduler {scheduler!r}: choose {', '.join(LOCAL_SCHEDULERS)} or local, or pass the address of a "
             "running one (tcp://host:8786) or its scheduler file (.json)"
         )
     return connect(scheduler, n_workers)

@@ -120,12 +120,12 @@ class ClusterEngine(Engine):
             time.sleep(PAUSE)
         if wanted is None:
             raise EngineError(
-                f"the connection to the scheduler at {self._address} is lost. Start it again, and go on with --resume "
-                "where a fit was begun."
+                f"the connection to the scheduler at {self._address} was lost. Restart it, and continue a started fit "
+                "with --resume."
             )
         raise EngineError(
             f"the cluster at {self._address} has no workers that answer after {patience:g} s. Start some with 'dask "
-            f"worker {self._address}', and go on with --resume where a fit was begun. DASK_GDM_DASK__WAIT_FOR_WORKERS "
+            f"worker {self._address}'. A started fit continues with --resume. DASK_GDM_DASK__WAIT_FOR_WORKERS "
             "sets the seconds to wait."
         )
 
@@ -140,7 +140,7 @@ class ClusterEngine(Engine):
 
     def leave_out(self, worker: Worker, why: str) -> None:
         """Give no more tasks to a worker."""
-        logger.warning("worker %s %s: it is left out", worker.name, why)
+        logger.warning("worker %s %s: it gets no tasks", worker.name, why)
         self.left_out.add(worker.name)
 
     def allowed(self) -> list[str] | None:
@@ -213,7 +213,7 @@ class ClusterEngine(Engine):
                 if losses > loss.most:
                     raise EngineError(
                         f"tasks on the cluster at {self._address} were lost {losses} times in a row ({loss}). Look for "
-                        "workers that hang or are out of memory, and go on with --resume where a fit was begun."
+                        "workers that hang or are out of memory, and continue a started fit with --resume."
                     ) from loss
                 logger.warning("tasks were lost (%s): sending them again", loss)
                 global _n_resent

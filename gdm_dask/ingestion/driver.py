@@ -206,7 +206,9 @@ def _publish(
 ) -> FeatureStore:
     """Finish the store and open it."""
     if sum(entry.nnz for entry in entries) != parts.nnz or entries[-1].stop != parts.n_features:
-        raise GdmError("the blocks do not hold all nonzeros that were read. Please report this bug of gdm_dask.")
+        raise GdmError(
+            "the blocks do not hold all nonzeros that were read. This is a bug in gdm_dask: please report it."
+        )
     folder, codec = staging.store, options.codec
     write_group(folder, "blocks")
     arrays = {}

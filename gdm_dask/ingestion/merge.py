@@ -111,7 +111,7 @@ def make_blocks(
             progress(result[2])
 
         if at_once < engine.n_workers:
-            logger.info("the memory limit allows for %d blocks at a time", at_once)
+            logger.info("the memory limit allows %d blocks at a time", at_once)
         results = engine.map(task, tasks, at_once=at_once, on_done=on_done, name="ingest-merge")
     kept = sum(kept for _, kept, _ in results)
     if kept:
@@ -158,7 +158,7 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
             layout.check_block(common.store, task.number, entry, common.n_samples)
             return entry, True, task.nbytes
         except DamagedStore as error:
-            logger.warning("making block %d anew: %s", task.number, error)
+            logger.warning("building block %d again: %s", task.number, error)
     if task.counts is not None and task.slices is not None:
         block = assemble_sparse(
             common.runs, task.slices, common.first_samples, common.n_samples, task.start, task.counts,

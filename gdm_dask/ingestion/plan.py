@@ -88,7 +88,7 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
         raise MemoryLimitTooLow(
             f"the largest feature makes a block of {format_bytes(block_bytes)}; it needs {format_bytes(base + each)}, "
             f"more than the memory limit of {format_bytes(memory_limit)}. Run the same command again with a higher "
-            "--memory-limit: it goes on where it stopped."
+            "--memory-limit: it resumes where it stopped."
         )
     return min(fitting, n_workers)
 
@@ -116,8 +116,8 @@ def check_feature_space(n_features: int, memory_limit: int) -> None:
     if needed > memory_limit:
         raise BadInput(
             f"{n_features:,} features (the largest index) need {format_bytes(needed)} of memory, more than the limit "
-            f"of {format_bytes(memory_limit)}. Is the index right? Else raise --memory-limit, or pass --n-features "
-            "to leave out what lies beyond."
+            f"of {format_bytes(memory_limit)}. If the index is right, raise --memory-limit; if not, pass "
+            "--n-features to ignore larger ones."
         )
 
 

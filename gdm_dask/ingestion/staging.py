@@ -80,7 +80,7 @@ class Staging:
             self.lock.release()
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise GdmError(
-                f"{self.path}: the disk is full. Free some space and run the same command again: it goes on where it "
+                f"{self.path}: the disk is full. Free some space and run the same command again: it resumes where it "
                 "stopped; or choose another place with --scratch."
             ) from error
 
@@ -110,7 +110,7 @@ class Staging:
                 _make_private(self.runs)
             return int(same["run_bytes"])
         if earlier is not None:
-            logger.info("%s holds an unfinished ingest of something else: starting over", self.path)
+            logger.info("%s holds another unfinished ingest: starting over", self.path)
             if earlier["runs"] != str(self.runs) and Path(earlier["runs"]).parent != self.path:
                 logger.warning("its scratch files in %s are no longer needed: remove them", earlier["runs"])
         self.clear()

@@ -131,7 +131,7 @@ class Master:
         newton = self._newton = Newton(self.rows, self.targets, self.weights, loss, intercept)
         newton.place_without_features(self.C)
         if not newton.linear > CONSTANT * self.C * _squares(self.targets, self.weights):
-            raise ValueError("targets must differ between samples, and by more than the loss forgives")
+            raise ValueError("targets must differ between samples, by more than the loss ignores")
 
     @property
     def duals(self) -> np.ndarray:
@@ -286,7 +286,7 @@ class Master:
 def _checked_tol(tol: float) -> float:
     """Return the relative gap if it lies between 0 and 1, else refuse it."""
     if not 0 < tol < 1:
-        raise ValueError(f"tol must lie between 0 and 1, got {tol}")
+        raise ValueError(f"tol must be between 0 and 1, got {tol}")
     return float(tol)
 
 

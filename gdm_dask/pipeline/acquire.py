@@ -76,7 +76,7 @@ class Acquire(Step):
             if "path" not in file and "url" not in file:
                 return f"acquire.{name}", "must have a path or a url"
             if "url" in file and "sha256" not in file:
-                return f"acquire.{name}.url", 'needs a sha256 ("on first use" where nobody publishes it)'
+                return f"acquire.{name}.url", 'needs a sha256 ("on first use" if none is published)'
         return None
 
     def inputs(self, context: Context) -> dict[str, Any]:
@@ -190,13 +190,13 @@ def file_name(name: str, settings: Mapping[str, Any]) -> str:
 
 def _missing(name: str, settings: Mapping[str, Any]) -> str:
     tried = ", ".join(str(place) for place in _places(Path(settings["path"])))
-    return f"acquire.{name}: there is no {tried}. {_by_hand(settings)}"
+    return f"acquire.{name}: {tried} does not exist. {_by_hand(settings)}"
 
 
 def _by_hand(settings: Mapping[str, Any], verb: str = "Fetch") -> str:
     """Explain how to fetch a file by hand, and where to put it."""
     path = Path(settings["path"])
-    text = f"{verb} it by hand from {settings['page']}" if "page" in settings else "Bring it there"
+    text = f"{verb} it by hand from {settings['page']}" if "page" in settings else "Get it"
     if path.is_absolute():
         text += f" and put it at {path}."
     else:
@@ -241,15 +241,15 @@ def download(url: str, target: Path, expected: list[str]) -> None:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
             if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in (408, 429):
-                raise NotOnServer(f"{url}: the server says {error.code} {error.reason}.") from error
+                raise NotOnServer(f"{url}: the server answered {error.code} {error.reason}.") from error
             after = partial.stat().st_size if partial.exists() else 0
             failures = 1 if after > before else failures + 1
             if failures >= ATTEMPTS:
                 reason = getattr(error, "reason", None) or error
                 raise DownloadFailed(
-                    f"{url}: {reason}. {after:,} bytes are kept; the same command goes on from there."
+                    f"{url}: {reason}. {after:,} bytes are kept; the same command resumes from there."
                 ) from error
-            logger.info("%s: %s; going on from byte %d", url, error, after)
+            logger.info("%s: %s; resuming at byte %d", url, error, after)
             time.sleep(PAUSE)
     _accept(url, partial, state, target, expected)
 
@@ -260,11 +260,9 @@ def _accept(url: str, partial: Path, state: Path, target: Path, expected: list[s
     if not _is_right(found, expected):
         partial.unlink()
         state.unlink(missing_ok=True)
-        raise BadInput(
-            f"{url}: the SHA-256 is {found}, but {_either(expected)} was expected. The file was thrown away."
-        )
+        raise BadInput(f"{url}: the SHA-256 is {found}, but {_either(expected)} was expected. The file was discarded.")
     if ON_FIRST_USE in expected:
-        logger.warning("%s: nobody publishes a checksum; write sha256 = %r into the pipeline", url, found)
+        logger.warning("%s: no checksum is published; add sha256 = %r to the pipeline", url, found)
     os.replace(partial, target)
     state.unlink(missing_ok=True)
 
@@ -289,7 +287,7 @@ def _fetch(url: str, partial: Path, state: Path) -> None:
         goes_on = response.status == 206
         first = have if goes_on else 0
         if goes_on and not str(response.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
-            raise http.client.HTTPException("the server sent another part than was asked for")
+            raise http.client.HTTPException("the server sent another part than requested")
         length = response.headers.get("Content-Length")
         total = None if length is None else first + int(length)
         strong = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""

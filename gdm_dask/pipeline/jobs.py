@@ -210,7 +210,7 @@ def job_status(client: distributed.Client, job: str) -> dict[str, Any]:
     """Return a job's state (waiting, running, finished, failed, cancelled, lost), progress, last line and error."""
     jobs = {status["job"]: status for status in list_jobs(client)}
     if job not in jobs:
-        raise BadInput(f"the cluster knows no job {job!r} (known: {', '.join(jobs) or 'none'})")
+        raise BadInput(f"the cluster has no job {job!r} (known: {', '.join(jobs) or 'none'})")
     status = jobs[job]
     if status["state"] == "failed" and not status["error"]:  # its workers died, so it could not report the error
         status["error"] = str(client.get_dataset(job).exception(timeout=HAND_OVER))
@@ -264,9 +264,7 @@ def wait_for_job(client: distributed.Client, job: str) -> None:
             raise Cancelled(f"{job} was cancelled") from None
         if reason := refusal(error):
             raise EngineError(reason) from None
-        raise EngineError(
-            f"{job} failed: {type(error).__name__}: {error}. 'gdm logs' shows how far it came."
-        ) from error
+        raise EngineError(f"{job} failed: {type(error).__name__}: {error}. 'gdm logs' shows how far it got.") from error
 
 
 def fetch_job(client: distributed.Client, job: str, target: str | os.PathLike[str], overwrite: bool = False) -> Path:

@@ -89,7 +89,7 @@ def _split(source: Source, part: Part) -> Source:
 
 def _matrix(part: Part) -> Input:
     if part.split is not None:
-        raise BadInput("ingest.split: a matrix file cannot be split: give [ingest.test], or use the arrays reader")
+        raise BadInput("ingest.split: a matrix file cannot be split: add [ingest.test], or use the arrays reader")
     return Input(str(part.files[0]), str(part.files[-1]) if len(part.files) > 1 else None)
 
 
@@ -112,9 +112,7 @@ def _arrays(part: Part) -> Input:
         return Input(x.reshape(len(x), -1), y)
     shape = tuple(settings.get("image", x.shape[1:]))
     if len(shape) != 2 or len(x) * shape[0] * shape[1] != x.size:
-        raise BadInput(
-            f"{path}: samples of shape {x.shape[1:]} cannot be shifted: give their rows and columns as image"
-        )
+        raise BadInput(f"{path}: samples of shape {x.shape[1:]} cannot be shifted: set image to their rows and columns")
     return Input(shifted_source(x.reshape(len(x), *shape), y, settings["shift"]))
 
 

@@ -109,7 +109,7 @@ class RunDirectory:
                 estimator.fit(store, y, callback=on_cut, checkpoint=self.checkpoint)
             except BaseException:
                 if self.checkpoint.exists():
-                    logger.warning("%s: the state after the last cut is saved; go on with --resume", self.path)
+                    logger.warning("%s: the state after the last cut is saved; continue with --resume", self.path)
                 raise
             self._write_description(description)
             self._save(estimator)
@@ -132,7 +132,9 @@ class RunDirectory:
         if self.model.exists() and not resume:
             raise BadInput(f"{self.path} holds a fitted model: choose another folder, or pass --overwrite")
         if self.checkpoint.exists() and not resume:
-            raise BadInput(f"{self.path} holds an unfinished fit: pass --resume to go on, or --overwrite")
+            raise BadInput(
+                f"{self.path} holds an unfinished fit: pass --resume to continue, or --overwrite to start over"
+            )
 
     def _remove_checkpoint(self) -> None:
         if self.checkpoint.is_dir():
@@ -172,7 +174,7 @@ class RunDirectory:
         except OSError as error:
             raise GdmError(
                 f"{self.path}: the model cannot be written: {error.strerror}. The state after the last cut is kept: "
-                "free some space, and go on with --resume."
+                "free some space, and continue with --resume."
             ) from error
         self.checkpoint.unlink(missing_ok=True)
 
@@ -181,5 +183,5 @@ class RunDirectory:
         for key in ("fingerprint", "target", "parameters"):
             if earlier.get(key) != description[key]:
                 raise BadInput(f"{self.path} holds a fit with another {key}: choose another folder, or --overwrite")
-        logger.info("%s: the fit was finished before", self.path)
+        logger.info("%s: the fit is already finished", self.path)
         return cls.load(self.path)

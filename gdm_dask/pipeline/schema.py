@@ -74,7 +74,7 @@ class Key:
             return f"must be a list of two values, got {value!r}"
         if (self.several or self.pair) and isinstance(value, list):
             if not value:
-                return "is an empty list: give a value, or leave the key out"
+                return "is an empty list: add a value, or remove the key"
             single = replace(self, several=False, pair=False)
             return next(filter(None, map(single.problem, value)), None)
         if value in self.choices and type(value) is not bool:

@@ -111,9 +111,9 @@ class Ingest(Step):
         """Return a problem for sets that are missing, given twice, or without files."""
         sets = settings.get("ingest", {})
         if "train" not in sets:
-            return "ingest.train", "is missing: it says what to fit on"
+            return "ingest.train", "is missing: it names the data to fit"
         if "test" in sets and "split" in sets:
-            return "ingest.split", "conflicts with ingest.test; give only one"
+            return "ingest.split", "conflicts with ingest.test; set only one"
         checks = (cls._problem_of_set(part, sets[part], settings) for part in ("train", "test") if part in sets)
         return next(filter(None, checks), None)
 
@@ -268,7 +268,7 @@ class Fit(Step):
         try:
             fit(resume=True)
         except UnusableCheckpoint as error:  # nobody is there to pass --overwrite
-            logger.warning("%s The fit begins anew.", str(error).partition(" Begin anew")[0])
+            logger.warning("%s The fit starts over.", str(error).partition(" Start over")[0])
             fit(resume=False)
         earlier = context.manifest.steps.get("fit", {}).get("outputs", {})
         previous = earlier.get("run") if earlier.get("run") != run else earlier.get("previous")
@@ -326,8 +326,8 @@ class Evaluate(Step):
             if wanted is not None and (found is None or found < wanted):
                 shown = "not defined" if found is None else f"{found:.4f}"
                 raise BadInput(
-                    f"the {name} is {shown}, below evaluate.min_{name} = {wanted}: look at {context.run()} and at the "
-                    "changes of the data"
+                    f"the {name} is {shown}, below evaluate.min_{name} = {wanted}: check {context.run()} and the "
+                    "changes in the data"
                 )
 
 

@@ -33,7 +33,7 @@ def check_shape(shape: tuple[int, int], n_features: int) -> None:
         raise BadInput(f"images of {shape[0]} x {shape[1]} are too large for a report: {MAX_PIXELS:,} pixels fit")
     if not pixels // 2 < n_features <= pixels:  # trailing pixels that are always zero are often missing
         raise BadInput(
-            f"{n_features} features are not an image of {shape[0]} x {shape[1]} = {pixels} pixels. Give --image-shape "
+            f"{n_features} features are not an image of {shape[0]} x {shape[1]} = {pixels} pixels. Pass --image-shape "
             "ROWSxCOLUMNS; features are pixels row by row, and only the last ones may be missing."
         )
 

@@ -124,7 +124,7 @@ def make_report(machine: FittedModel, path: str | os.PathLike[str] | None = None
     """
     form = "html" if path is None else form_of(path)
     if path is not None and not Path(path).absolute().parent.is_dir():
-        raise BadInput(f"{Path(path).parent}: there is no such folder to write the report into")
+        raise BadInput(f"{Path(path).parent}: the folder for the report does not exist")
     text = render(gather(machine, **options), form)
     if path is not None:
         write_whole(Path(path), text.encode())

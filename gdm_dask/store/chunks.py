@@ -121,7 +121,7 @@ def decode(data: bytes | memoryview | np.ndarray, crc: int, codec: str, out: np.
     """
     body = memoryview(data)[:-CRC_BYTES]  # type: ignore[arg-type]
     if int.from_bytes(bytes(data[-CRC_BYTES:]), "little") != crc or crc32c(body) != crc:
-        raise DamagedStore(f"its {len(data)} bytes do not have the checksum that was written")
+        raise DamagedStore(f"its {len(data)} bytes do not match their checksum")
     # The checksum is right, but the chunk may come from a program other than `encode`.
     if CODECS[codec] is None:
         if len(body) != out.nbytes:

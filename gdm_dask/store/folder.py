@@ -41,7 +41,7 @@ class Folder:
         try:
             self._fs, root = fsspec.core.url_to_fs(self.url, **self.storage_options)
         except (ImportError, ValueError) as error:
-            raise BadInput(f"{self.url}: {error} (pip install 'gdm_dask[s3]' brings what s3:// needs)") from error
+            raise BadInput(f"{self.url}: {error} (for s3://, pip install 'gdm_dask[s3]')") from error
         self._root = root.rstrip("/") or root
         self.is_local = isinstance(self._fs, LocalFileSystem)
 

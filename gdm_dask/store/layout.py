@@ -139,7 +139,7 @@ def read_manifest(folder: Folder) -> Manifest:
         raise DamagedStore(f"{folder.url}: there is no feature store here{_why_not(folder, error)}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStore(
-            f"{folder.url}: {ROOT} is not that of a feature store, or it is damaged. Make one with 'gdm ingest'."
+            f"{folder.url}: {ROOT} does not belong to a feature store, or is damaged. Make one with 'gdm ingest'."
         ) from error
     if version not in (1, FORMAT_VERSION):
         raise DamagedStore(
@@ -225,7 +225,7 @@ def _check_arrays(where: str, arrays: dict[str, ArrayEntry], wanted: dict[str, t
 
 def _why_not(folder: Folder, error: OSError) -> str:
     if folder.is_local and os.path.exists(f"{folder.path}{PARTIAL}"):
-        return " yet: its ingest has not ended. Wait for it; if it was stopped, give the same command again."
+        return " yet: its ingest has not finished. Wait for it; if it was stopped, run the same command again."
     return f" ({type(error).__name__}). Make one with 'gdm ingest'."
 
 
@@ -355,7 +355,7 @@ def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) 
     elif block.indices is not None and not _increase(block):
         problem = "the sample indices of a row do not increase"
     elif not np.allclose(_moments(block), [block.means, block.norms], rtol=1e-6, atol=1e-12):
-        problem = "its moments are not those of its values"
+        problem = "its moments do not match its values"
     if problem is not None:
         raise DamagedStore(f"{folder.url}: block {number}: {problem}. {REMEDY}")
 

@@ -129,7 +129,7 @@ def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int) -> Sto
     store = pickle.loads(pickled)
     if store.fingerprint != fingerprint:
         raise DamagedStore(
-            f"{url}: the store was replaced while it was in use, or this worker sees another one under the same name. "
-            "Start the fit again."
+            f"{url}: the store was replaced while it was in use, or this worker sees another store under the same "
+            "name. Start the fit again."
         )
     return StoreReader(store, attempts)

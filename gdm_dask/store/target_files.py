@@ -46,7 +46,7 @@ def read_targets(path: str, n_samples: int) -> np.ndarray:
     for row in rows:
         if len(row) != len(rows[0]):
             raise BadInput(
-                f"{path}: lines have {len(rows[0])} and {len(row)} values. Give every sample the same number."
+                f"{path}: lines have {len(rows[0])} and {len(row)} values. Give every sample the same number of values."
             )
     words = np.array(rows)
     values = words[:, 0] if words.ndim == 2 and words.shape[1] == 1 else words

@@ -95,7 +95,7 @@ class FileLock:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             os.close(file)
-            raise GdmError(f"{self.path} is a special file or has another name too, so it is not a lock. Remove it.")
+            raise GdmError(f"{self.path} is a special file or has a second hard link, so it is not a lock. Remove it.")
         return file
 
     def _is_current(self, file: int) -> bool:

@@ -104,7 +104,7 @@ def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = No
                     if math.prod(shape) * dtype.itemsize != member.file_size - array.tell() or dtype.hasobject:
                         raise ValueError(f"{member.filename} is not an array of shape {shape}")
     except BAD_ARRAYS as error:
-        raise ValueError(f"it is not a whole .npz file: {error}") from error
+        raise ValueError(f"it is not a complete .npz file: {error}") from error
 
 
 def parse_bytes(size: int | str) -> int:
@@ -120,7 +120,7 @@ def parse_bytes(size: int | str) -> int:
     else:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", size.lower())
         if match is None or match.group(2) not in _UNITS:
-            raise BadInput(f"{size!r} is not a size: write it as 2GB, 512MB or 64MiB")
+            raise BadInput(f"{size!r} is not a size: write 2GB, 512MB or 64MiB")
         value = float(match.group(1)) * _UNITS[match.group(2)]
     if not 1 <= value < float("inf"):
         raise BadInput(f"{size!r} is not a size: it must be at least one byte, and finite")

@@ -131,7 +131,7 @@ def test_labels_for_a_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", [np.zeros((40, 3)), np.full((40, 3), 7.5), sp.csr_array((40, 3))])
 def test_nothing_to_choose_from(bad) -> None:
-    with pytest.raises(BadInput, match="no feature tells anything about y"):
+    with pytest.raises(BadInput, match="no feature is informative about y"):
         GroupDiscoveryMachine().fit(bad, Y)
 
 

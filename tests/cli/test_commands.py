@@ -50,7 +50,7 @@ def test_the_demo_replaces_nothing_by_itself(capsys, store) -> None:
 
 def test_a_test_set_needs_a_name_of_its_own(capsys, tmp_path: Path) -> None:
     code, _, err = gdm(capsys, "synth", tmp_path / "a.svm", "--like", "news20", "--test", tmp_path / "a.svm")
-    assert (code, "needs a name of its own" in err) == (2, True)
+    assert (code, "must have another name" in err) == (2, True)
     assert not list(tmp_path.iterdir())
 
 

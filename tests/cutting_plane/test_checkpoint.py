@@ -98,7 +98,7 @@ def test_the_driver_is_killed_after_each_cut_in_turn(store, expected, tmp_path: 
 
 
 def test_a_checkpoint_needs_a_folder_and_a_store(store, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no such folder to save the state in"):
+    with pytest.raises(BadInput, match="folder for the checkpoint does not exist"):
         machine().fit(store, checkpoint=tmp_path / "nowhere" / "state.npz")
     with pytest.raises(BadInput, match="a checkpoint needs a store"):
         machine().fit(np.eye(4), [0, 1, 0, 1], checkpoint=tmp_path / "state.npz")
@@ -127,7 +127,7 @@ def unfinished(store, tmp_path: Path) -> RunDirectory:
 
 
 def test_what_is_there_is_not_overwritten_by_mistake(store, unfinished, expected) -> None:
-    with pytest.raises(BadInput, match="holds an unfinished fit: pass --resume to go on, or --overwrite"):
+    with pytest.raises(BadInput, match="holds an unfinished fit: pass --resume to continue, or --overwrite"):
         unfinished.fit(machine(), store)
     unfinished.fit(machine(), store, overwrite=True)
     same_model(unfinished.path, expected)
@@ -164,7 +164,7 @@ def test_a_fit_that_has_begun_takes_the_place_of_the_model_before(store, tmp_pat
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(store, unfinished, change: dict) -> None:
     (name, value), *_ = change.items()
     with pytest.raises(
-        BadInput, match=rf"of another fit: {name} was {machine().get_params()[name]!r} and is {value!r}"
+        BadInput, match=rf"belongs to another fit: {name} was {machine().get_params()[name]!r} and is {value!r}"
     ):
         unfinished.fit(machine(**change), store, resume=True)
     described = json.loads((unfinished.path / "run.json").read_bytes())
@@ -174,7 +174,7 @@ def test_a_checkpoint_of_other_parameters_is_refused_by_name(store, unfinished, 
 def test_a_checkpoint_of_another_store_is_refused(unfinished, tmp_path: Path) -> None:
     X, y = small_data(seed=12)
     other = ingest(X, tmp_path / "other.zarr", y, block_bytes=20_000)
-    with pytest.raises(BadInput, match=r"of another fit: .*store was '"):
+    with pytest.raises(BadInput, match=r"belongs to another fit: .*store was '"):
         unfinished.fit(machine(), other, resume=True)
 
 
@@ -365,7 +365,7 @@ def test_signals_leave_a_state_to_go_on_from(
     else:
         fit.signal(number)
     assert fit.wait() == code, fit.text
-    assert "the state after the last cut is saved; go on with --resume" in fit.text
+    assert "the state after the last cut is saved; continue with --resume" in fit.text
     assert "Traceback" not in fit.text
     again = gdm("fit", store.url, "--run", run, "--resume", *OPTIONS, log=tmp_path / "again.log")
     assert again.wait() == 0, again.text

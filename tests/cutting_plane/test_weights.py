@@ -127,7 +127,7 @@ def test_a_checkpoint_goes_on_with_the_same_weights_only(tmp_path: Path) -> None
     state = tmp_path / "state.npz"
     with pytest.raises(KeyboardInterrupt):
         machine.fit(store, sample_weight=weights, callback=stop, checkpoint=state)
-    with pytest.raises(BadInput, match="of another fit: weights was"):
+    with pytest.raises(BadInput, match="belongs to another fit: weights was"):
         machine.fit(store, checkpoint=state)
     found = machine.fit(store, sample_weight=weights, checkpoint=state)
     np.testing.assert_array_equal(found.support_features_, expected.support_features_)
@@ -157,8 +157,8 @@ CODES = np.array([0, 0, 0, 1])
         ([1, 1, np.nan, 1], "must be finite and >= 0, got nan for sample 2"),
         ([1, 1, 1, np.inf], "must be finite and >= 0, got inf for sample 3"),
         (["much"] * 4, "must hold numbers"),
-        ([0, 0, 0, 0], "must be positive for a sample of each class, but those of class 'no' are zero"),
-        ([1, 1, 1, 0], "must be positive for a sample of each class, but those of class 'yes' are zero"),
+        ([0, 0, 0, 0], "must be positive for a sample of each class, but all are zero in class 'no'"),
+        ([1, 1, 1, 0], "must be positive for a sample of each class, but all are zero in class 'yes'"),
     ],
 )
 def test_weights_that_make_no_sense_are_refused(weights, message: str) -> None:

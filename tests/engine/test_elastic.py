@@ -91,7 +91,7 @@ def test_an_undersized_worker_does_nothing(store, expected, fresh, client, caplo
     done = n_done(client)
     assert done[names[2]] == 0 < min(done[names[0]], done[names[1]])
     assert caplog.text.count("too little memory") == 1
-    assert f"worker {names[2]} has too little memory for a task of this fit: it is left out" in caplog.text
+    assert f"worker {names[2]} has too little memory for a task of this fit: it gets no tasks" in caplog.text
 
 
 def large_fit(store: FeatureStore, client: distributed.Client, spilled: list[int]) -> GroupDiscoveryMachine:

@@ -186,7 +186,7 @@ def test_the_scheduler_is_killed_and_the_fit_goes_on_with_a_new_one(store, expec
 
     with (
         dask.config.set({"gdm_dask.wait-for-workers": 60.0}),
-        pytest.raises(EngineError, match=r"connection to the scheduler at tcp://.* is lost.*--resume"),
+        pytest.raises(EngineError, match=r"connection to the scheduler at tcp://.* was lost.*--resume"),
     ):
         fit(store, fresh.address, tmp_path / "run", callback=kill_it)
     fresh.restart_scheduler()

@@ -93,11 +93,11 @@ def test_waiting(store, expected, cluster, tmp_path: Path) -> None:
 
 def test_an_unknown_job(client, cluster, tmp_path: Path) -> None:
     for question in (job_status, job_log, cancel_job, wait_for_job):
-        with pytest.raises(BadInput, match=r"knows no job 'gdm-job-x' \(known: "):
+        with pytest.raises(BadInput, match=r"has no job 'gdm-job-x' \(known: "):
             question(client, "gdm-job-x")
     asked = gdm("status", "gdm-job-x", "--scheduler", cluster.address, log=tmp_path / "log")
     assert asked.wait() == 2
-    assert "knows no job 'gdm-job-x'" in asked.text
+    assert "has no job 'gdm-job-x'" in asked.text
 
 
 def test_a_failed_job_shows_its_error(client, tmp_path: Path) -> None:

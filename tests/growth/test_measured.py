@@ -114,7 +114,7 @@ def test_command_for_a_store_and_for_a_lookalike(store, small, capsys):
 def test_command_wants_a_store_or_a_lookalike(arguments, capsys):
     code, _, err = gdm(capsys, "plan", *arguments)
     assert code == 2
-    assert "give a store or --like" in err
+    assert "either a store or --like" in err
 
 
 def test_reads_of_small_working_sets(store, monkeypatch):

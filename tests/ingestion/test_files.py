@@ -46,7 +46,7 @@ def test_a_last_line_may_be_as_long_as_is_said(tmp_path: Path) -> None:
     assert line_range(str(path), 0, 6, 0) == (0, 6)
     assert line_range(str(path), 0, 7, 99) == (0, 106)
     assert line_range(str(path), 7, 20, 0) == (20, 20)  # no line begins there
-    with pytest.raises(BadInput, match="line 2: the line goes on for more than 98 B"):
+    with pytest.raises(BadInput, match="line 2: the line is longer than 98 B"):
         line_range(str(path), 0, 7, 98)
 
 

@@ -95,7 +95,7 @@ def sparse(n_samples, n_features, indptr, length=None, **more):
         (sparse(4 * 10**9, 3, [0, 1], 4 * 10**9 + 1), r"the pointers of 4000000000 rows or columns do not fit"),
         (sparse(3, 3, [0, 1], 10**18), r"indptr does not fit the shape"),
         (sparse(1, 3, [0, 10**15]), r"ends too early"),
-        (sparse(1, 3, [0, 1], y=((10**18,), "<f8", b"")), r"not a whole .npz file"),
+        (sparse(1, 3, [0, 1], y=((10**18,), "<f8", b"")), r"not a complete .npz file"),
     ],
 )  # fmt: skip
 def test_archives_that_lie(tmp_path, content, message):
@@ -130,5 +130,5 @@ def test_a_small_file_of_large_labels(tmp_path):
     told = info.file_size.to_bytes(4, "little")
     position = raw.rindex(told)  # the size that the directory at the end declares
     (tmp_path / "x.npz").write_bytes(raw[:position] + (4_000_000_000).to_bytes(4, "little") + raw[position + 4 :])
-    with pytest.raises(BadInput, match=r"x\.npz: not a whole \.npz file"):
+    with pytest.raises(BadInput, match=r"x\.npz: not a complete \.npz file"):
         gdm_dask.ingest(tmp_path / "x.npz", tmp_path / "s")

@@ -27,7 +27,7 @@ BAD_LINES = {
     b"+1 1:1e999\n": "1e999.*not a finite number",
     b"+1 1:abc\n": "'abc'.*not a number",
     b"spam 1:1\n": "label 'spam' is not a number",
-    b"+1 1.5:1\n": "'1.5' is not a whole number",
+    b"+1 1.5:1\n": "'1.5' is not an integer",
     b"1,2 1:1\n": "multi-label",
     b"1:1 2:2\n": "label is missing",
     b"+1 99999999999:1\n": "too large",
@@ -93,10 +93,10 @@ def test_text_without_features(tmp_path, capsys):
 def test_binary_rubbish_without_a_newline(tmp_path):
     path = tmp_path / "x.svm"
     path.write_bytes(np.random.default_rng(0).integers(11, 256, 300_000, np.uint8).tobytes())
-    with pytest.raises(BadInput, match=r"line 1: the line goes on for more than 65.5 kB.*svmlight"):
+    with pytest.raises(BadInput, match=r"line 1: the line is longer than 65.5 kB.*svmlight"):
         gdm_dask.ingest(path, tmp_path / "s", run_bytes=10_000)
     path.with_suffix(".gz").write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(BadInput, match=r"line 1: the line goes on for more than"):
+    with pytest.raises(BadInput, match=r"line 1: the line is longer than"):
         gdm_dask.ingest(path.with_suffix(".gz"), tmp_path / "s", run_bytes=10_000)
 
 
@@ -202,7 +202,7 @@ def test_npz_garbage(tmp_path, capsys):
 
     for content in (b"", b"rubbish", whole[: len(whole) // 2]):
         path.write_bytes(content)
-        assert f"{path}: not a whole .npz file" in message()
+        assert f"{path}: not a complete .npz file" in message()
     np.savez(path, a=np.eye(2))
     assert "not a sparse matrix as scipy.sparse.save_npz writes it (it holds ['a'])" in message()
     np.savez(path, **shaped, **(parts | {"data": parts["data"] * 1j}))
@@ -228,9 +228,9 @@ def test_npy_and_zarr_garbage(tmp_path, capsys):
 
     for content in (b"", b"rubbish"):
         path.write_bytes(content)
-        assert f"{path}: not a whole .npy matrix of numbers" in message()
+        assert f"{path}: not a complete .npy matrix of numbers" in message()
     np.save(path, np.array([[{}, 1], [2, 3]], dtype=object))
-    assert "not a whole .npy matrix of numbers" in message()
+    assert "not a complete .npy matrix of numbers" in message()
     np.save(path, np.eye(2) * 1j)
     assert "expected a 2-D matrix of real numbers (samples x features), got complex128" in message()
     np.save(path, np.ones(3))
@@ -239,7 +239,7 @@ def test_npy_and_zarr_garbage(tmp_path, capsys):
     assert "sample 1, feature 1 (counted from 0) is NaN or infinity" in message()
     np.save(path, np.eye(2))
     path.write_bytes(path.read_bytes()[:-1])
-    assert f"{path}: not a whole .npy" in message()
+    assert f"{path}: not a complete .npy" in message()
     (tmp_path / "x.zarr").mkdir()
     assert "not a Zarr array" in message(tmp_path / "x.zarr")
     zarr.create_group(tmp_path / "g.zarr")

@@ -138,7 +138,7 @@ def test_finished_work_is_counted(tmp_path, source, monkeypatch):
     assert whole.blocks_written > 5
     for step in ("driver.make_blocks", "driver._publish"):
         interrupted(source, tmp_path / step, step, monkeypatch)
-        with pytest.raises(DamagedStore, match="no feature store here yet: its ingest has not ended"):
+        with pytest.raises(DamagedStore, match="no feature store here yet: its ingest has not finished"):
             gdm_dask.open_store(tmp_path / step)
         done = run_ingest(source, tmp_path / step, **OPTIONS)
         assert (done.runs_written, done.runs_kept) == (0, whole.runs_written)
@@ -206,7 +206,7 @@ def test_signals(tmp_path, source, number, code, scheduler):
     with held_gdm("partition", 1, *arguments, log=tmp_path / "log") as ingest:
         ingest.signal(number)
     assert ingest.wait() == code, ingest.text
-    assert re.search(f"ended by {number.name}: .*the same command goes on where it stopped", ingest.text)
+    assert re.search(f"ended by {number.name}: .*the same command resumes where it stopped", ingest.text)
     assert "Traceback" not in ingest.text
     assert not (tmp_path / "s").exists()
     done = run_ingest(source, tmp_path / "s", **MANY)

@@ -202,7 +202,7 @@ def test_bad_documents_are_named(tmp_path, name, content, message):
 
 def test_bad_folders_are_named(tmp_path):
     (tmp_path / "one").mkdir()
-    with pytest.raises(BadInput, match="two folders of documents are needed"):
+    with pytest.raises(BadInput, match="expected two folders of documents"):
         open_corpus(tmp_path)
     place = as_packed(tmp_path / "packed")
     (place / "text.bin.gz").write_bytes((place / "text.bin.gz").read_bytes()[:-20])
@@ -284,7 +284,7 @@ def test_a_vocabulary_is_part_of_its_store(tmp_path, monkeypatch):
     with pytest.raises(DamagedStore, match="vocabulary"):
         Vocabulary.load(tmp_path / "mails.zarr")
     ingest(np.eye(2), tmp_path / "plain.zarr", [0, 1])
-    with pytest.raises(BadInput, match="no vocabulary in the store"):
+    with pytest.raises(BadInput, match="the store has no vocabulary"):
         Vocabulary.load(tmp_path / "plain.zarr")
 
 

@@ -175,7 +175,7 @@ def test_refuses_what_it_cannot_use() -> None:
         ("targets must differ", {"targets": y, "weights": [0.0, 1.0, 1.0]}),
         ("C must be positive", {"C": 0.0}),
         ("C must be positive", {"C": np.inf}),
-        ("tol must lie", {"tol": 0.0}),
+        ("tol must be between", {"tol": 0.0}),
         ("weights must be 3", {"weights": [1.0, 1.0]}),
         ("weights must be 3", {"weights": [-1.0, 1.0, 1.0]}),
         ("weights must be 3", {"weights": [0.0, 0.0, 0.0]}),

@@ -145,7 +145,7 @@ def test_a_missing_file_is_not_tried_again(server, tmp_path):
 
 def test_a_server_that_is_not_there_can_be_tried_later(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ATTEMPTS", 2)
-    with pytest.raises(DownloadFailed, match="the same command goes on"):
+    with pytest.raises(DownloadFailed, match="the same command resumes"):
         acquire("data", {"url": "http://127.0.0.1:1/file.bin", "sha256": SHA256}, tmp_path, {})
 
 

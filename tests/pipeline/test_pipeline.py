@@ -221,7 +221,7 @@ def test_a_damaged_checkpoint_costs_work_and_nothing_else(place, before, caplog,
     again = run()
     assert (again.status, again.facts) == ("done", before.facts)
     assert "checkpoint.npz: the checkpoint " in caplog.text
-    assert "The fit begins anew." in caplog.text
+    assert "The fit starts over." in caplog.text
     assert not (folder / "checkpoint.npz").exists()
 
 

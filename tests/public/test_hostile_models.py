@@ -78,7 +78,7 @@ def use(path):
         ({"arrays": {"coef_": None}}, "coef_"),
         ({"arrays": {"more": np.zeros(2)}}, "more"),
         ({"content": b"PK\x05\x06" + bytes(18)}, "weights_"),
-        ({"content": b"rubbish"}, "it is not a whole .npz file"),
+        ({"content": b"rubbish"}, "it is not a complete .npz file"),
     ],
 )
 def test_malformed_models_are_named(saved, tmp_path, changes, message):

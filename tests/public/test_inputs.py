@@ -171,7 +171,7 @@ def test_columns_in_another_order_are_refused(data, method: str) -> None:
     turned = frame[frame.columns[::-1]]
     with pytest.raises(ValueError, match="in the same order as they were in fit"):
         getattr(gdm, method)(turned)
-    with pytest.raises(ValueError, match=r"in their order: 'word .*' stands where 'word 0' stood"):
+    with pytest.raises(ValueError, match=r"in the same order: got 'word .*' in place of 'word 0'"):
         getattr(gdm, method)(dd.from_pandas(turned, npartitions=2))
 
 

@@ -170,7 +170,7 @@ def test_report_returns_html_without_a_path(machine) -> None:
 def test_other_forms_are_refused(machine, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"\.html, \.md or \.json"):
         machine.report(tmp_path / "report.pdf")
-    with pytest.raises(BadInput, match="no such folder"):
+    with pytest.raises(BadInput, match="folder for the report does not exist"):
         machine.report(tmp_path / "missing" / "report.html")
 
 

@@ -120,7 +120,10 @@ ROOTS = {
     "missing": (lambda root: root.unlink(), "there is no feature store here"),
     "empty": (lambda root: root.write_bytes(b""), "damaged"),
     "garbled": (lambda root: root.write_bytes(b"\x00\xff{"), "damaged"),
-    "not ours": (lambda root: root.write_text('{"zarr_format": 3, "node_type": "group"}'), "not that of a feature"),
+    "not ours": (
+        lambda root: root.write_text('{"zarr_format": 3, "node_type": "group"}'),
+        "does not belong to a feature",
+    ),
     "edited": (lambda root: edit(root, lambda body: body.update(nnz=1)), "manifest in zarr.json is damaged"),
     "edited block": (lambda root: edit(root, lambda body: body["blocks"].pop()), "manifest in zarr.json is damaged"),
     "newer": (lambda root: edit(root, lambda body: body.update(format_version=99)), "version 99.*reads up to 2"),

@@ -102,8 +102,8 @@ def test_rows_that_leave_their_arrays(whole, tmp_path, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda block: block.means.__setitem__(0, 1e30), "its moments are not those of its values"),
-        (lambda block: block.norms.__setitem__(0, 2.5), "its moments are not those of its values"),
+        (lambda block: block.means.__setitem__(0, 1e30), "its moments do not match its values"),
+        (lambda block: block.norms.__setitem__(0, 2.5), "its moments do not match its values"),
         (lambda block: block.values.__setitem__(0, np.inf), "a value is not finite"),
         (lambda block: block.indices.__setitem__(slice(2), block.indices[[1, 0]]), "of a row do not increase"),
     ],

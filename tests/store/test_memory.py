@@ -114,7 +114,7 @@ def test_a_feature_that_does_not_fit_can_go_on_with_more_memory(tmp_path, monkey
     limit = plan.BASE_BYTES + 2 * plan.PARSE_FACTOR * plan.MIN_RUN_BYTES
     monkeypatch.setattr(plan, "BASE_BYTES", limit - 20_000)
     monkeypatch.setattr(plan, "MIN_RUN_BYTES", 100)
-    with pytest.raises(BadInput, match=r"makes a block of .*kB.*it goes on where it stopped"):
+    with pytest.raises(BadInput, match=r"makes a block of .*kB.*it resumes where it stopped"):
         run_ingest(tmp_path / "x.npy", tmp_path / "s", y, memory_limit=limit, **options)
     done = run_ingest(tmp_path / "x.npy", tmp_path / "s", y, **options)
     assert done.runs_written == 0

@@ -196,5 +196,5 @@ def test_a_signalled_command_ends(command):
         [sys.executable, "-c", ENDS.format(command)], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 128 + signal.SIGTERM
-    assert ended.stderr.startswith("ended by SIGTERM: the same command goes on where it stopped")
+    assert ended.stderr.startswith("ended by SIGTERM: the same command resumes where it stopped")
     assert ended.stderr.count("\n") == 1

@@ -72,8 +72,8 @@ def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int
         last = _line_start(file, stop, stop + longest_line)
     if last is None:
         raise BadInput(
-            f"{path}, line {count_lines(path, stop)}: the line goes on for more than {format_bytes(longest_line)}: "
-            "is this svmlight text? Else raise --memory-limit."
+            f"{path}, line {count_lines(path, stop)}: the line is longer than {format_bytes(longest_line)}: "
+            "is this svmlight text? If so, raise --memory-limit."
         )
     return first, last
 
@@ -191,8 +191,8 @@ def unpacked_lines(path: str, run_bytes: int) -> Iterator[bytes]:
             lines += part.count(b"\n")
             if len(rest) > 2 * run_bytes:
                 raise BadInput(
-                    f"{path}, line {lines + 1}: the line goes on for more than {format_bytes(len(rest))}: "
-                    "is this svmlight text? Else raise --memory-limit."
+                    f"{path}, line {lines + 1}: the line is longer than {format_bytes(len(rest))}: "
+                    "is this svmlight text? If so, raise --memory-limit."
                 )
     if rest:
         yield rest

@@ -28,7 +28,7 @@ class NpyMatrix(DenseSource):
         try:
             matrix = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, *BAD_ARRAYS) as error:
-            raise BadInput(f"{path}: not a whole .npy matrix of numbers: {error}") from error
+            raise BadInput(f"{path}: not a complete .npy matrix of numbers: {error}") from error
         offset, by_columns = matrix.offset, not matrix.flags.c_contiguous
 
         def rows(start: int, stop: int) -> NpyRows:

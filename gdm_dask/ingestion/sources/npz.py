@@ -50,7 +50,7 @@ class NpzMatrix(Source):
                 n_samples, n_features = (int(size) for size in archive["shape"])
                 labels = archive[own[0]] if own else y
         except (*_ERRORS, AttributeError) as error:
-            raise BadInput(f"{path}: not a whole .npz file: {error}") from error
+            raise BadInput(f"{path}: not a complete .npz file: {error}") from error
         if layout not in ("csr", "csc", "coo"):
             raise BadInput(f"{path}: a matrix in {layout} format cannot be read: save it as csr")
         facts = SourceFacts(

@@ -43,7 +43,7 @@ class SvmlightText(Source):
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> SvmlightText:
         """Open files."""
         if y is not None:
-            raise BadInput(f"{paths[0]}: svmlight text has its own labels; pass none beside it")
+            raise BadInput(f"{paths[0]}: svmlight text has its own labels: do not pass others")
         infos = [file_info(path) for path in paths]
         facts = SourceFacts(
             "sparse", {"format": "svmlight", "files": paths}, {"files": infos}, sum(info["size"] for info in infos),

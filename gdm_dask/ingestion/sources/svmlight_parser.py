@@ -219,7 +219,7 @@ def _as_text(buffer: np.ndarray | bytes) -> np.ndarray:
     if not isinstance(buffer, np.ndarray):
         buffer = np.frombuffer(buffer, dtype=np.uint8)
     elif buffer.dtype != np.uint8 or buffer.ndim != 1:
-        raise TypeError(f"expected bytes or a 1-d array of uint8, not {buffer.ndim}-d {buffer.dtype}")
+        raise TypeError(f"expected bytes or a 1-d array of uint8, got {buffer.ndim}-d {buffer.dtype}")
     text = np.ascontiguousarray(buffer).view(np.ndarray)
     text.flags.writeable = False
     return text
@@ -243,7 +243,7 @@ def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> 
     kind = "finite number" if re.fullmatch(rb"(?i)[+-]?(nan|inf|infinity)", number) else "number"
     if code == _BAD_LABEL:
         if b"," in token:
-            return f"several labels {_show(token)}: multi-label files are not supported, give one a line"
+            return f"several labels {_show(token)}: multi-label files are not supported; give one label per line"
         if colon:
             return f"the label is missing: the line begins with {_show(token)}"
         return f"label {_show(token)} is not a {kind}"
@@ -256,7 +256,7 @@ def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> 
     if code == _BAD_INDEX:
         if not colon:
             return f"{_show(token)} has no colon: expected index:value"
-        fault = "negative" if re.fullmatch(rb"-[0-9]+", index) else "not a whole number"
+        fault = "negative" if re.fullmatch(rb"-[0-9]+", index) else "not an integer"
         return f"index {_show(index)} is {fault}"
     at, before = int(index.lstrip(b"0") or b"0"), least - 1
     if code == _UNSEEN:

@@ -127,7 +127,7 @@ def open_corpus(path: str | os.PathLike[str], text: str = "text", label: str = "
     """
     place = Path(path)
     if not place.exists():
-        raise BadInput(f"{place}: there is no such file or folder")
+        raise BadInput(f"{place}: no such file or folder")
     if (place / "index.npz").exists():
         found = _packed(place, label)
     elif place.is_dir():
@@ -150,7 +150,7 @@ def _folders(place: Path) -> Corpus:
     classes = sorted(item for item in place.iterdir() if item.is_dir() and not item.name.startswith("."))
     if len(classes) != 2:
         names = ", ".join(item.name for item in classes) or "none"
-        raise BadInput(f"{place}: two folders of documents are needed, one for each class; there are: {names}")
+        raise BadInput(f"{place}: expected two folders of documents, one per class, got: {names}")
     files = [(file, group.name) for group in classes for file in sorted(group.rglob("*")) if file.is_file()]
     identity = [_stat(file) for file, _ in files]
     lengths = np.array([entry[1] for entry in identity], np.int64)
@@ -174,7 +174,7 @@ def _packed(place: Path, label: str) -> Corpus:
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         raise BadInput(f"{file}: the file is damaged or cut off: {error}. Fetch it again.") from error
     if len(offsets) != len(labels) + 1 or offsets[-1] != len(packed):
-        raise BadInput(f"{place}: index.npz and {file.name} do not fit: fetch both again")
+        raise BadInput(f"{place}: index.npz and {file.name} do not match: fetch both again")
     identity = [_stat(file), _stat(place / "index.npz")]
     return Corpus([str(file)], offsets[:-1], np.diff(offsets), labels, identity, packed=packed)
 

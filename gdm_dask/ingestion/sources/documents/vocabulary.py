@@ -137,7 +137,7 @@ class Vocabulary:
         opened = open_store(store)
         packed = opened.packed_vocabulary
         if packed is None:
-            raise BadInput(f"{os.fspath(store)}: there is no vocabulary in the store: make it with gdm ingest --text")
+            raise BadInput(f"{os.fspath(store)}: the store has no vocabulary: make it with gdm ingest --text")
         try:
             vocabulary = cls._unpacked(packed.tobytes())
             n_columns = vocabulary.settings.hashed or len(vocabulary)

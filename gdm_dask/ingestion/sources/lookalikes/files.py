@@ -79,7 +79,7 @@ def synthesise(
         raise BadInput(f"`like` must be one of {', '.join(KINDS)}, got {like!r}")
     targets = [Path(path)] if test is None else [Path(path), Path(test)]
     if test is not None and targets[0].absolute() == targets[1].absolute():
-        raise BadInput(f"{path}: the test set needs a name of its own")
+        raise BadInput(f"{path}: the test set must have another name")
     for target in targets:
         if target.suffix not in (".svm", ".zarr"):
             raise BadInput(f"{target}: name it .svm for svmlight text, or .zarr for a store")

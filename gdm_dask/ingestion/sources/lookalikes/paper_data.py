@@ -76,7 +76,7 @@ def make_paper_data(
     sizes = np.ones(n_groups, np.int64)
     sizes[:n_multiple] = rng.integers(2, largest_group + 1, n_multiple)
     if sizes.sum() > n_features:
-        raise BadInput(f"`n_features` must be at least {sizes.sum()}, the members of all groups, got {n_features}")
+        raise BadInput(f"`n_features` must be at least {sizes.sum()}, the size of all groups, got {n_features}")
     places = rng.permutation(n_features)[: sizes.sum()]
     groups = [np.sort(part) for part in np.split(places, np.cumsum(sizes)[:-1])]
     weights = rng.standard_normal(n_groups)
