@@ -68,6 +68,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         include: Any = None,
         exclude: Any = None,
         measure: str = "pearson",
+        linkage: str = "star",
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.tau = tau
@@ -87,6 +88,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.include = include
         self.exclude = exclude
         self.measure = measure
+        self.linkage = linkage
 
     def fit(
         self,

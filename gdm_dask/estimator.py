@@ -73,6 +73,10 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         least ``1 - tau``. "pearson" is linear correlation; "spearman" is Pearson's coefficient of the ranks, for
         monotone relations; "cosine" does not centre. "su" and "ig" are for discrete features, with at most 256 distinct
         values: symmetrical uncertainty, and information gain over the larger of both entropies.
+    linkage : {"star", "clique", "component"}
+        Which features belong to the group of a support: "star", all that correlate with it; "clique", those of them,
+        nearest first, that also correlate with each other; "component", all that a chain of correlated features links
+        with it, which takes one more read of the data for each link.
     scheduler : str or Client, optional
         ``"synchronous"``, ``"threads"``, ``"processes"``, ``"local"`` (a cluster on this machine), the address of a
         Dask scheduler or its scheduler file, or a Client. By default the open Client, or threads.
@@ -96,8 +100,8 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     included_ : ndarray of int64
         Indices of the features of `include`, increasing.
     groups_ : dict
-        Maps each support to the sorted array of features that correlate with it, itself included. None with
-        ``groups=False``.
+        Maps each support to the sorted array of features of its group, itself included: with ``linkage="star"``, the
+        features that correlate with it. None with ``groups=False``.
     affiliations_ : DataFrame
         The pairs behind `groups_`: support, feature, correlation, and whether this support owns the feature, that is,
         correlates with it most. None with ``groups=False``.
@@ -179,10 +183,11 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         include: Any = None,
         exclude: Any = None,
         measure: str = "pearson",
+        linkage: str = "star",
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude, measure,
+            n_workers, fit_intercept, certify, master, include, exclude, measure, linkage,
         )  # fmt: skip
         self.class_weight = class_weight
 

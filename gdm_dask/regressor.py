@@ -18,8 +18,10 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
 
     Parameters
     ----------
-    n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, fit_intercept, certify, master, measure
+    n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, fit_intercept, certify, master
         As in `GroupDiscoveryMachine`; `C` is for targets of unit variance.
+    measure, linkage
+        As in `GroupDiscoveryMachine`.
     include, exclude
         As in `GroupDiscoveryMachine`. Included features need no number of effective samples.
     scheduler, n_workers, memory_limit, verbose
@@ -74,10 +76,11 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         include: Any = None,
         exclude: Any = None,
         measure: str = "pearson",
+        linkage: str = "star",
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude, measure,
+            n_workers, fit_intercept, certify, master, include, exclude, measure, linkage,
         )  # fmt: skip
         self.epsilon = epsilon
 

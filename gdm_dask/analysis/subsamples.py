@@ -13,6 +13,7 @@ from sklearn.utils import check_array
 
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import groups_of, stored_data
+from gdm_dask.cutting_plane.linkage import Linker
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
 from gdm_dask.cutting_plane.settings import Settings, constraints_from, expected_supports, settings_from
@@ -21,7 +22,7 @@ from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
-from gdm_dask.features.groups import GroupPass
+from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.passes import Together
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
@@ -168,5 +169,9 @@ def find_all_groups(
         GroupPass(problem.supports.measure.search(rows, limit), problem.fold)
         for problem, (_, rows) in zip(problems, chosen, strict=True)
     ]
-    found = data.run(Together(passes, "groups"))
-    return [groups_of(pairs, supports) for pairs, (supports, _) in zip(found, chosen, strict=True)]
+    found: list[Pairs] = data.run(Together(passes, "groups"))
+    groups = []
+    for pairs, problem, (supports, rows) in zip(found, problems, chosen, strict=True):
+        linker = Linker(data, problem.fold, problem.supports.measure, limit, supports, rows)
+        groups.append(groups_of(linker.link(pairs, problem.settings.linkage), supports))
+    return groups

@@ -36,6 +36,9 @@ MaxCuts = Annotated[int | None, typer.Option(help="Maximum number of cuts; by de
 Tolerance = Annotated[float, typer.Option(help="Stop when the relative gap between the bounds is this small.")]
 Matching = Annotated[str, typer.Option(help="How to search for a cut: greedy or exact.")]
 Measure = Annotated[str, typer.Option(help="Correlation measure: pearson, spearman, cosine, su or ig.")]
+Linkage = Annotated[
+    str, typer.Option(help="Group of a support: star, clique (all members correlate), or component (chains of them).")
+]
 Intercept = Annotated[bool, typer.Option(help="Fit an intercept; the paper's problem (3) has none.")]
 Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
 Certify = Annotated[
@@ -121,6 +124,7 @@ def fit_parameters(
     class_weight: ClassWeight = None,
     master: Master = None,
     measure: Measure = "pearson",
+    linkage: Linkage = "star",
 ) -> dict[str, Any]:
     """Return the parameters of `GroupDiscoveryMachine` from the options of a command."""
     if cut_size != "auto" and not cut_size.isdigit():
@@ -140,6 +144,7 @@ def fit_parameters(
         "class_weight": class_weight,
         "master": master,
         "measure": measure,
+        "linkage": linkage,
     }
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify as certify_choice
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
+from gdm_dask.cutting_plane.linkage import Linker
 from gdm_dask.cutting_plane.memory import planned_work
 from gdm_dask.cutting_plane.problem import Iteration, Problem
 from gdm_dask.cutting_plane.selection import select, warn_of_fewer
@@ -224,18 +225,20 @@ def find_groups(
     else:
         fold = ALL_SAMPLES if problem is None else problem.fold
         scores = ScorePass([] if problem is None else [problem.last_question()], [fold])
-        search = MEASURES[settings.measure].search(rows, correlation_limit(settings.tau))
-        passes: list[Pass[Any, Any]] = [GroupPass(search, fold), scores]
+        measure, limit = MEASURES[settings.measure], correlation_limit(settings.tau)
+        passes: list[Pass[Any, Any]] = [GroupPass(measure.search(rows, limit), fold), scores]
         pairs, ranked = data.run(Together(passes, "groups"))
         if problem is not None:
             problem.verify(*seen_by(data, scores, ranked))
+        if settings.linkage != "star":
+            pairs = Linker(data, fold, measure, limit, supports, rows).link(pairs, settings.linkage)
     data.counts.rows_scanned += pairs.n_scanned
     data.counts.rows_skipped += pairs.n_skipped
     return groups_of(pairs, supports), affiliations(pairs, supports)
 
 
 def groups_of(pairs: Pairs, supports: np.ndarray) -> dict[int, np.ndarray]:
-    """Map each support to the sorted features that correlate with it."""
+    """Map each support to the sorted features of its group."""
     return {int(support): np.sort(pairs.feature[pairs.support == place]) for place, support in enumerate(supports)}
 
 

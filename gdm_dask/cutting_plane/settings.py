@@ -48,6 +48,7 @@ CHOICE_FACTOR = 0.3
 N_FOLDS = 4
 
 MASTERS = ("merged", "cuts")
+LINKAGES = ("star", "clique", "component")
 #: Parameters about features that must or must not be supports.
 CONSTRAINTS = ("include", "exclude")
 
@@ -69,6 +70,8 @@ class Settings:
     matching : {"greedy", "exact"}
     measure : str
         Correlation measure of the constraint and of the groups.
+    linkage : {"star", "clique", "component"}
+        Which features belong to the group of a support.
     n_supports : int or None
         Stop when this many supports have entered. Cuts then hold new features only: the most violated cut would often
         hold the same supports again, and the search would stall before there are enough.
@@ -107,6 +110,7 @@ class Settings:
     tol: float
     matching: str = "greedy"
     measure: str = "pearson"
+    linkage: str = "star"
     n_supports: int | None = None
     pool_per_cut: int = 0
     intercept: bool = True
@@ -153,6 +157,7 @@ def choose_settings(
     tol: float = 1e-3,
     matching: str = "greedy",
     measure: str = "pearson",
+    linkage: str = "star",
     intercept: bool = True,
     master: str | None = None,
     task: str = "two classes",
@@ -189,6 +194,7 @@ def choose_settings(
         tol=float(tol),
         matching=matching,
         measure=measure,
+        linkage=linkage,
         intercept=intercept,
         cuts_per_read=CUTS_PER_READ,
         merged=is_merged,
@@ -258,6 +264,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         ("class_weight", is_class_weight, "None, 'balanced' or a dict of weights >= 0"),
         ("matching", lambda matching: matching in METHODS, f"one of {', '.join(METHODS)}"),
         ("measure", lambda measure: measure in MEASURES, f"one of {', '.join(MEASURES)}"),
+        ("linkage", lambda linkage: linkage in LINKAGES, f"one of {', '.join(LINKAGES)}"),
         ("epsilon", lambda epsilon: _is(epsilon, real) and 0 <= epsilon < np.inf, "a number >= 0"),
     ]
     for name, is_valid, expected in rules:
@@ -315,7 +322,7 @@ def settings_from(
     """
     check_parameters(parameters)
     k = parameters["n_features_to_select"]
-    kept = ("tau", "C", "cut_size", "max_cuts", "tol", "matching", "measure", "master")
+    kept = ("tau", "C", "cut_size", "max_cuts", "tol", "matching", "measure", "linkage", "master")
     same = {name: parameters[name] for name in kept}
     kind = task_of(task)
     counts = kind.class_weights(targets, weights)

@@ -220,6 +220,7 @@ class Fit(Step):
             "matching": Key(str, choices=("greedy", "exact")),
             "master": Key(str, choices=("merged", "cuts")),
             "measure": Key(str, choices=("pearson", "spearman", "cosine", "su", "ig")),
+            "linkage": Key(str, choices=("star", "clique", "component")),
             "fit_intercept": SWITCH,
             "class_weight": Key(str, choices=("balanced",)),
             "task": Key(str, choices=("classification", "regression")),

@@ -122,7 +122,7 @@ def as_plain(value: Any) -> Any:
 
 def _parameters(model: FittedModel) -> dict[str, Any]:
     shown = (
-        "n_features_to_select", "tau", "C", "master", "cut_size", "max_cuts", "tol", "matching", "measure",
+        "n_features_to_select", "tau", "C", "master", "cut_size", "max_cuts", "tol", "matching", "measure", "linkage",
         "fit_intercept", "class_weight", "groups", "certify",
     )  # fmt: skip
     parameters = model.get_params()

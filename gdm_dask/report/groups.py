@@ -43,9 +43,10 @@ def gather_groups(model: FittedModel) -> dict[str, Any] | None:
     parts = _by_support(model, model.affiliations_)
     sizes = np.array([len(part) for part, _, _ in parts])
     shown = level(sizes, MEMBER_BUDGET)
-    low = 1.0 - model.tau if model.tau > 0 else 0.0
+    limit = 1.0 - model.tau if model.tau > 0 else 0.0
+    low = 0.0 if model.get_params()["linkage"] == "component" else limit  # a chain may end anywhere
     owners = _owners(model, model.affiliations_)
-    groups: dict[str, Any] = {"limit": low, "shown": shown, "size": sizes.tolist()}
+    groups: dict[str, Any] = {"limit": limit, "shown": shown, "size": sizes.tolist()}
     groups["edges"] = np.linspace(low, 1.0, N_BINS + 1).round(6).tolist()
     for key in ("positive", "negative", "feature", "rho", "others", "chain"):
         groups[key] = []

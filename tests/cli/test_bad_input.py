@@ -34,6 +34,7 @@ PARAMETERS = [
     *(("max_cuts", value, "`max_cuts` must be None or an integer >= 1") for value in (0, -1, 2.0, "ten", False)),
     *(("tol", value, "`tol` must be a number >= 0") for value in (-1e-3, np.nan, "small", None, False)),
     *(("measure", value, "`measure` must be one of pearson, spearman") for value in ("kendall", None, 1)),
+    *(("linkage", value, "`linkage` must be one of star, clique, component") for value in ("single", None, 1)),
     *(("matching", value, "`matching` must be one of greedy, exact") for value in ("best", None, 1)),
     *(("scheduler", value, "scheduler") for value in ("thread", 5, ["threads"])),
     *(("memory_limit", value, "size") for value in ("much", 0, -1, np.inf, np.nan)),

@@ -130,6 +130,31 @@ def groups(X: np.ndarray, supports: list[int], tau: float, measure: str = "pears
     return {s: [j for j in range(len(X)) if j == s or close[s, j]] for s in supports}
 
 
+def cliques(X: np.ndarray, supports: list[int], tau: float, measure: str = "pearson") -> dict[int, list[int]]:
+    """Every support with the members of its group, nearest first, that correlate with all before them."""
+    values, close = np.abs(measured(X, measure)).round(9), correlated(X, tau, measure)
+    found = {}
+    for s, star in groups(X, supports, tau, measure).items():
+        members = [s]
+        for j in sorted(set(star) - {s}, key=lambda j: (-values[s, j], j)):
+            if close[j, members].all():
+                members.append(j)
+        found[s] = sorted(members)
+    return found
+
+
+def components(X: np.ndarray, supports: list[int], tau: float, measure: str = "pearson") -> dict[int, list[int]]:
+    """Every support with all features that a chain of correlated features links with it."""
+    close = correlated(X, tau, measure)
+    found = {}
+    for s in supports:
+        members = {s}
+        while more := {int(j) for j in np.flatnonzero(close[sorted(members)].any(axis=0))} - members:
+            members |= more
+        found[s] = sorted(members)
+    return found
+
+
 def redundancy_rate(X: np.ndarray) -> float:
     """RED of section 4: the sum of |rho| over the pairs i > j, over m (m - 1)."""
     rho, m = correlations(X), len(X)

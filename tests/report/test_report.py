@@ -307,3 +307,11 @@ def test_command_line(tmp_path: Path, monkeypatch) -> None:
     GroupDiscoveryMachine(3, scheduler="synchronous").fit(store).save("first")
     assert run.invoke(app, ["report", "first", "-o", "report.json"]).exit_code == 0
     assert json.loads(Path("report.json").read_text())["stability"] is None  # it was of the fit before
+
+
+def test_a_chain_may_end_below_the_limit() -> None:
+    for linkage, low in (("component", 0.0), ("clique", 0.75)):
+        groups = gather(fitted(linkage=linkage))["groups"]
+        assert groups["limit"] == 0.75
+        assert groups["edges"][0] == low
+        assert [sum(p) + sum(n) for p, n in zip(groups["positive"], groups["negative"], strict=True)] == groups["size"]

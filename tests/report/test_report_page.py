@@ -289,3 +289,12 @@ def test_prints_without_controls(opened) -> None:
         assert opened.execute_script(shown) == []
     finally:
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_the_page_says_what_correlation_and_a_group_are(page, tmp_path) -> None:
+    fitted(measure="spearman", linkage="component").report(tmp_path / "report.html")
+    browser.load(page, tmp_path / "report.html")
+    assert browser.problems(page) == []
+    terms = dict(zip(texts(page, "#about dt"), texts(page, "#about dd"), strict=True))
+    assert terms["Correlation ρ"] == "Here Spearman's rank correlation."
+    assert "a chain of such correlations" in terms["Affiliated"]

@@ -92,11 +92,15 @@ function showCost() {
 function showAbout() {
   const body = show('about', 'How to read this');
   const tau = report.parameters.tau;
+  const linkage = {
+    clique: ' The members of a group, nearest first, correlate with each other as well.',
+    component: ' So is a feature that a chain of such correlations links with a support.',
+  }[report.parameters.linkage] ?? '';
   const term = (name, text) => [el('dt', {}, name), el('dd', {}, text)];
   body.append(el('dl', { class: 'prose' },
     term('Support', 'A feature that tells the target and correlates with no other support.'),
     term('Correlation ρ', `Here ${report.facts.measure}.`),
-    term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau). Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
+    term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau).${linkage} Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
     term('Weight', 'Of the normalised feature in the model. Its sign tells the class that the feature speaks for when it is large.'),
     term('Score', 'How much a feature would change the margin at the moment its cut was made.'),
     term('Redundancy rate', 'The mean |Pearson correlation| over pairs of supports, divided as in the paper of Zhai, Tan, Tsang and Ong (ICML 2012).'),
