@@ -1,4 +1,4 @@
-"""What several files of tests begin with: a small store, an undisturbed fit of it, and a cluster of real processes."""
+"""Shared fixtures: a small store, an undisturbed fit of it, and a cluster of real processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from gdm_dask import FeatureStore
 
-#: Files that take long. They begin first, so that those who run tests side by side end at about the same time.
+#: Slow files. They start first, so that parallel test workers end at about the same time.
 LONG = (
     "test_chaos.py", "test_memory_plan.py", "test_multihost.py", "test_interrupted.py", "test_engine.py",
     "test_deploy.py", "test_history.py", "test_faults.py", "test_checkpoint.py", "test_submit.py", "test_memory.py",
@@ -27,16 +27,16 @@ LONG = (
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
-#: Fixtures that start a cluster: who asks for one is marked.
+#: Fixtures that start a cluster: tests that use one are marked.
 CLUSTERS = {"cluster", "lasting", "tls_cluster"}
 
 
-#: A file system in memory, and the free bytes that it must have: far more than the tests that run at once take.
+#: A file system in memory, and the free bytes that it must have: far more than parallel tests take.
 MEMORY, ENOUGH = Path("/dev/shm"), 6 << 30
 
 
 def pytest_configure() -> None:
-    """Put temporary files into memory where there is enough of it: on a slow disk the tests would wait for it most."""
+    """Put temporary files into memory if there is enough: the tests would mostly wait for a slow disk."""
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
-    """A command line that ran in a test leaves no handler behind: it writes to what is captured, and closed later."""
+    """Remove the log handlers that a command line left: they write to a captured stream, which is closed later."""
     yield
     package = logging.getLogger("gdm_dask")
     package.handlers.clear()
@@ -66,13 +66,13 @@ def store(tmp_path_factory) -> FeatureStore:
 
 @pytest.fixture(scope="module")
 def expected(request, store, tmp_path_factory) -> Path:
-    """The run directory of a fit with the SETTINGS of the tests' file that nothing happens to."""
+    """The run directory of an undisturbed fit with the SETTINGS of the test module."""
     return undisturbed(store, request.module.SETTINGS, tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture(scope="module")
 def read_for_each_cut() -> Iterator[None]:
-    """As many reads as cuts, here and on workers that run `fault_preload`: faults may strike in any of them."""
+    """One read per cut, here and on workers that run `fault_preload`, so that faults can strike in any cut."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gdm_dask.cutting_plane.settings.CUTS_PER_READ", 1)
         yield
@@ -87,6 +87,6 @@ def lasting(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(lasting) -> Cluster:
-    """Two workers, none of them struck yet."""
+    """Two healthy workers."""
     lasting.refresh(2)
     return lasting

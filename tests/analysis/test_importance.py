@@ -1,4 +1,4 @@
-"""Group importance equals what permuting the columns of a matrix gives, and sees what single features hide."""
+"""Group importance equals permuting the columns of a matrix, and finds what single features hide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gdm_dask.features.correlation import as_rows
 
 
 def permuted_accuracies(X, y, coef, intercept, columns, permutations) -> np.ndarray:
-    """Slow truth: shuffle the columns themselves."""
+    """Slow reference: shuffle the columns themselves."""
 
     def accuracy(matrix: np.ndarray) -> float:
         return float(np.mean((matrix @ coef + intercept > 0) == (y == "yes")))

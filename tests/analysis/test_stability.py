@@ -1,4 +1,4 @@
-"""Stability: groups are told apart by their members, indices are those of the literature, stores equal matrices."""
+"""Stability: groups are identified by their members, indices match the literature, stores equal matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input gets an error that names it; `BadInput` is a `ValueError`."""
+"""Errors name the bad input; `BadInput` is a `ValueError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as its users meet it: wrong options, warnings, and the exit codes that the README lists."""
+"""The command line as users see it: wrong options, warnings, and the documented exit codes."""
 
 import json
 import re

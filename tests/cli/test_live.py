@@ -1,4 +1,4 @@
-"""What is shown while a fit runs, on a terminal and in a notebook."""
+"""The live display of a fit, on a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_no_terminal_no_view() -> None:
 
 
 def on_a_terminal(*arguments: str) -> tuple[bytes, bytes]:
-    """What a command writes to its output, and to a terminal as its standard error."""
+    """Return a command's output, and its standard error on a terminal."""
     code = "from gdm_dask.cli.main import run; run()"
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}

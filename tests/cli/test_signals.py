@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at random moments end a command soon and quietly, and the same command then finishes."""
+"""Ctrl-C and SIGTERM at random moments end a command quickly and quietly; run again, it finishes."""
 
 import os
 import random
@@ -10,15 +10,15 @@ import pytest
 from helpers.clusters import gdm, same_model
 from helpers.store_helpers import chunks_below, some_labels, some_matrix, write_svmlight
 
-#: Seconds in which a signalled command ends, however busy the machine: it takes no more than four of them by itself.
+#: Seconds in which a signalled command must end on a busy machine; on a quiet one it takes at most four.
 SOON = 15.0
-#: Signals for each command and scheduler; ``make chaos`` has more.
+#: Signals per command and scheduler; ``make chaos`` sends more.
 N_SIGNALS = int(os.environ.get("GDM_CHAOS_SIGNALS", 2))
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory):
-    """The arguments of each command for a scheduler and an output, and the check of that output."""
+    """Return the arguments of each command for a scheduler and an output, and a check of that output."""
     folder = tmp_path_factory.mktemp("signals")
     source = write_svmlight(folder / "x.svm", some_matrix(300, 100), some_labels(300))
     whole = {"ingest": folder / "store", "fit": folder / "run"}
@@ -40,7 +40,7 @@ def commands(tmp_path_factory):
 
 
 def run_for(seconds, number, arguments, log):
-    """Run a command that a signal meets after so long; returns whether it had ended by itself, and its output."""
+    """Run a command and signal it after a delay; returns whether it had already ended, and its output."""
     command = gdm(*arguments, log=log)
     with suppress(Exception):
         command.process.wait(seconds)
@@ -71,7 +71,7 @@ def test_signals_at_random_moments(commands, tmp_path, name, scheduler):
         number = chance.choice([signal.SIGINT, signal.SIGTERM])
         log = tmp_path / f"{attempt}.log"
         ended = run_for(chance.uniform(0.1, 1) * usual, number, arguments(scheduler, out), log)
-        if ended or is_done(out):  # the signal may have met the command on its way out
+        if ended or is_done(out):  # the command may have been about to end
             break
     else:
         last = gdm(*arguments(scheduler, out), log=tmp_path / "last.log")
@@ -80,5 +80,5 @@ def test_signals_at_random_moments(commands, tmp_path, name, scheduler):
 
 
 def is_done(out):
-    """Whether a store is in its place, which happens in one step and last, or a run has its model."""
+    """Tell whether a store is published, which is the last, atomic step, or a run has its model."""
     return (out / "zarr.json").exists() or (out / "model.json").exists()

@@ -80,7 +80,7 @@ def test_quiet_and_verbose(tmp_path, source, capsys):
 
 
 def on_a_terminal(*arguments):
-    """What a command line shows on a terminal."""
+    """Return what a command line shows on a terminal."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
     process = subprocess.Popen([*GDM, *map(str, arguments)], stdout=theirs, stderr=theirs, env=environment)

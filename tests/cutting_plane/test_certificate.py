@@ -19,7 +19,7 @@ SCHEDULERS = ["synchronous", "threads"]
 
 
 def objective(X: np.ndarray, y: np.ndarray, C: float, intercept: bool) -> float:
-    """P of the machine on all rows of X, by Newton steps on the squared hinge loss with halved steps."""
+    """P of the SVM on all rows of X, by Newton's method on the squared hinge loss with step halving."""
     Z = np.vstack([reference.normalise(X), np.ones((int(intercept), len(y)))]) * y
     ridge = np.diag([*np.ones(len(X)), *np.zeros(int(intercept))])
 
@@ -129,7 +129,7 @@ def test_a_feature_that_a_support_covers_counts_as_well() -> None:
 
 
 def joint(n: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of which the best alone is not among the best two; too few samples for a choice after the search."""
+    """Rows whose best single feature is not among the best two; too few samples for a choice after the search."""
     rng = np.random.default_rng(5)
     y = np.repeat([-1.0, 1.0], n // 2)
     shared = rng.normal(size=n)

@@ -1,4 +1,4 @@
-"""Checkpoints and run directories: killed at any point, a fit goes on and ends with the same bits."""
+"""Checkpoints and run directories: a fit that is killed at any point resumes and ends with the same bits."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_checkpoint_of_another_store_is_refused(unfinished, tmp_path: Path) ->
 
 
 def repack(path: Path, **changes) -> None:
-    """Write a checkpoint with some of its document changed."""
+    """Write a checkpoint with a changed document."""
     with np.load(path, allow_pickle=False) as arrays:
         state = dict(arrays)
     document = json.loads(state["document"].tobytes()) | changes
@@ -295,7 +295,7 @@ def fill_up(path: Path, size: int) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path):
-    """A file system of 400 kB, or a limit on the size of files where none can be mounted."""
+    """A file system of 400 kB or, if none can be mounted, a limit on the size of files."""
     place = tmp_path / "small"
     place.mkdir()
     mounted = (

@@ -31,7 +31,7 @@ taus, sizes = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3)
 
 
 def drawn(X: np.ndarray, seed: int, n_included: int) -> Constraints:
-    """Some features that vary to include, and some others to exclude."""
+    """Choose some varying features to include, and some others to exclude."""
     rng = np.random.default_rng(seed + 3)
     varied = rng.permutation(np.flatnonzero(np.ptp(X, axis=1) > 0))
     include, rest = np.sort(varied[:n_included]), varied[n_included:]
@@ -39,7 +39,7 @@ def drawn(X: np.ndarray, seed: int, n_included: int) -> Constraints:
 
 
 class Run:
-    """A run of the cutting plane that remembers the duals of every cut."""
+    """A run of the cutting plane that records the duals of every cut."""
 
     def __init__(self, X, y, constraints: Constraints, sparse: bool = False, **options) -> None:
         defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-5, "intercept": False}
@@ -56,7 +56,7 @@ class Run:
         return self.problem.supports.features[: sum(it.n_new for it in self.problem.iterations[:t])]
 
     def free(self, t: int) -> list[int]:
-        """Features that cut t (from 0) may hold beside the included ones."""
+        """Features that cut t (from 0) may hold besides the included ones."""
         barred = {*self.include, *self.exclude}
         uncovered = reference.uncovered(self.close, self.supports_before(t))
         return [j for j in uncovered if j not in barred and np.ptp(self.X[j]) > 0]
@@ -137,7 +137,7 @@ def test_no_set_is_certified_beyond_the_truth(kind, m, n, more, n_included, tau,
 
 
 def test_a_certificate_counts_what_the_choice_adds() -> None:
-    """A covariate that explains nearly all is no merit of the features beside it."""
+    """If a covariate explains nearly everything, the other features get no credit for it."""
     rng = np.random.default_rng(0)
     y = np.repeat([-1.0, 1.0], 50)
     X = np.vstack([y + 0.2 * rng.normal(size=100), y + rng.normal(size=100), rng.normal(size=(6, 100))])
@@ -163,7 +163,7 @@ def test_nothing_is_left_to_choose() -> None:
 @many(30)
 @given(kinds, st.integers(8, 30), st.integers(30, 80), st.integers(0, 3), st.booleans(), seeds)
 def test_the_choice_of_k_keeps_its_promises(kind, m, n, n_included, sparse, seed) -> None:
-    """Backward steps and swaps remove nothing that is included, and bring in nothing that is excluded."""
+    """Backward steps and swaps remove no included feature, and add no excluded one."""
     X, y = informative(m, n, seed, kind)
     constraints = drawn(X, seed, n_included)
     k = 3 + len(constraints.include)

@@ -1,4 +1,4 @@
-"""The cutting plane against the literal one: cuts, bounds on (4) at every iteration, reasons to stop."""
+"""The cutting plane against the literal algorithm: cuts, bounds on (4) at every iteration, reasons to stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ trade_offs = st.sampled_from([0.1, 1.0, 100.0])
 
 
 class Run:
-    """A run of the library's cutting plane that remembers the duals of every cut."""
+    """A run of the library's cutting plane that records the duals of every cut."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, *, sparse: bool = False, **options) -> None:
         defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 30, "tol": 1e-3, "intercept": False}
@@ -39,14 +39,14 @@ class Run:
         self.reported.append(problem.iterations[-1])
 
     def supports_before(self, t: int) -> list[int]:
-        """Supports when cut t (from 0) was looked for."""
+        """Supports at the time of the search for cut t (from 0)."""
         return [j for k, j in enumerate(self.problem.supports.features) if k < self._entered(t)]
 
     def _entered(self, t: int) -> int:
         return sum(iteration.n_new for iteration in self.reported[:t])
 
     def free(self, t: int) -> list[int]:
-        """Features that no support covers when cut t is looked for."""
+        """Features that no support covers at the time of the search for cut t."""
         return [j for j in reference.uncovered(self.close, self.supports_before(t)) if np.ptp(self.X[j]) > 0]
 
 
@@ -95,7 +95,7 @@ def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, C, matc
 
 
 def assert_honest(run: Run) -> None:
-    """Bounds that only close in, and a gap that is what it is called."""
+    """Check that the bounds only tighten, and that the gap follows from them."""
     problem, tol = run.problem, run.settings.tol
     assert (np.diff(problem.lower_bounds) >= 0).all()
     assert (np.diff(problem.upper_bounds) <= 0).all()
@@ -160,7 +160,7 @@ def test_stops_when_a_cut_repeats() -> None:
     assert run.problem.cuts == [[0]]
     assert run.problem.n_reads == 2
     assert run.problem.gap <= 1e-6
-    # Rounding decides whether the gap is 0 before the cut is found again, or after the last master problem.
+    # Rounding decides whether the gap is 0 before or after the cut is found again.
     assert run.problem.stopped == "repeated cut" or (run.problem.stopped, run.problem.gap) == ("tolerance", 0.0)
 
 
@@ -189,7 +189,7 @@ def test_a_line_per_iteration(kind: str) -> None:
 
 
 def test_a_group_larger_than_the_working_set() -> None:
-    """It fills the working set; the next one leaves out all that its support covers."""
+    """It fills the working set; the next read leaves out all features that its support covers."""
     rng = np.random.default_rng(0)
     y = np.repeat([-1.0, 1.0], 50)
     crowd = np.repeat((y + 0.1 * rng.normal(size=100))[None], 700, axis=0) + 0.01 * rng.normal(size=(700, 100))
@@ -206,7 +206,7 @@ def test_a_group_larger_than_the_working_set() -> None:
     kinds, st.integers(2, 40), st.integers(4, 40), taus, sizes, st.integers(1, 4), st.integers(1, 12), methods, seeds
 )
 def test_small_working_sets_keep_all_promises(kind, m, n, tau, size, cuts_per_read, n_working, matching, seed) -> None:
-    """Whatever is left outside, the bounds hold, supports do not correlate, and the search comes to an end."""
+    """Whatever is left outside, the bounds hold, supports do not correlate, and the search ends."""
     options = {"tau": tau, "cut_size": size, "matching": matching, "n_working": n_working}
     run = small(kind, m, n, seed, cuts_per_read=cuts_per_read, max_cuts=60, **options)
     if run.reported:
@@ -226,7 +226,7 @@ def test_a_working_set_serves_so_many_cuts(cuts_per_read: int) -> None:
 
 
 def test_problems_share_every_read() -> None:
-    """Each problem of a list ends as it does alone."""
+    """Each problem of a list ends as it would alone."""
     X, y = informative(50, 60, 3, "noise")
     options = [{"C": 1.0}, {"C": 100.0, "tau": 0.6}, {"C": 100.0, "n_supports": 9, "cut_size": 3}]
     settings = [Settings(**{"tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-3} | option) for option in options]

@@ -1,4 +1,4 @@
-"""Problems on some of the samples, in one list: each equals the fit of its own samples, and all share the reads."""
+"""Several problems on some of the samples each: every one equals a fit of its samples, and all share the reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gdm_dask.features.moments import with_samples
 
 
 def quietly(problem: Problem) -> None:
-    """Nobody listens."""
+    """Ignore the call."""
 
 
 @many(60)
@@ -70,7 +70,7 @@ def test_each_problem_equals_the_fit_of_its_own_samples(kind, m, n, sparse, k, i
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_a_grid_reads_the_store_as_often_as_one_fit(tmp_path: Path, monkeypatch, form) -> None:
-    """45 problems; what the search says of each is what fits of the folds say."""
+    """45 problems: the search and fits of the folds agree on each."""
     X, y = informative(300, 200, 2, "counts")
     store = ingest(form(X.T), tmp_path / "data.zarr", y, block_bytes=20_000)
     passes: list[str] = []

@@ -1,4 +1,4 @@
-"""Cases that break machines like this one, each on its own."""
+"""Single cases that break algorithms of this kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def halves(n: int) -> np.ndarray:
 @forms
 @pytest.mark.parametrize("matching", ["greedy", "exact"])
 def test_exact_duplicates_by_the_thousand(form, matching: str) -> None:
-    """Copies of the best feature fill the ranking; one becomes a support, all are in its group, the rest is found."""
+    """Copies of the best feature fill the ranking; one becomes a support, its group has all, and others are found."""
     y = halves(60)
     signal = y + 0.5 * noise(1, 60)[0]
     rest = noise(5, 60, 1) + 0.3 * y
@@ -73,7 +73,7 @@ def test_constant_features(form, value: float) -> None:
 
 @forms
 def test_far_from_zero(form) -> None:
-    """Mean 10^6 and deviation 1: the same machine as with mean 0."""
+    """Mean 10^6 and standard deviation 1: the same model as with mean 0."""
     X, y = informative(40, 100, 3)
     X = normal_rows(X) * np.sqrt(100)
     here = GroupDiscoveryMachine(tau=0.4, cut_size=3, max_cuts=8).fit(form(X.T), y)
@@ -86,7 +86,7 @@ def test_far_from_zero(form) -> None:
 
 @forms
 def test_correlation_at_the_limit_counts(form) -> None:
-    """|rho| = 3/4 exactly, whatever it comes out as in floating point."""
+    """|rho| = 3/4 exactly, however it rounds in floating point."""
     z = np.vstack([np.kron([1, -1], np.ones(8)), np.kron([1, -1, 1, -1], np.ones(4))])  # orthogonal, mean 0
     mixed = 3 * z[0] + np.sqrt(7) * z[1]
     y = np.sign(z[0] + 0.1 * z[1])
@@ -120,7 +120,7 @@ def test_cut_larger_than_what_can_be_found(form) -> None:
 
 @forms
 def test_two_samples(form) -> None:
-    """With two samples all features that are not constant correlate fully."""
+    """With two samples, all features that vary correlate perfectly."""
     X = np.array([[0.0, 1.0], [5.0, 2.0], [3.0, 3.0], [0.0, 0.0]])
     gdm = GroupDiscoveryMachine().fit(form(X.T), ["a", "b"])
     assert len(gdm.support_features_) == 1
@@ -141,7 +141,7 @@ def test_one_informative_feature(form) -> None:
 
 @forms
 def test_heavy_imbalance(form) -> None:
-    """99 to 1: the rare class is found by the feature that tells it."""
+    """99 to 1: the feature that marks the rare class is found."""
     y = np.where(np.arange(1000) < 10, "rare", "common")
     X = noise(50, 1000)
     X[17, :10] += 6.0

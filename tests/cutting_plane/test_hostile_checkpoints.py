@@ -1,4 +1,4 @@
-"""Checkpoints that anybody may have written: a fit goes on from them, or an error names them and the remedy."""
+"""Untrusted checkpoints: a fit resumes from them, or an error names the file and the remedy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def document_of(saved: dict[str, np.ndarray]) -> dict:
 
 
 def go_on(data: FeatureStore, path: Path, content: bytes) -> str:
-    """How a fit refuses the file; the path if it would go on: from numbers that are not those of any fit, to no end."""
+    """Return the refusal of the file, or its path if a fit would accept it; from such numbers it may never end."""
     path.write_bytes(content)
     with mock.patch("gdm_dask.cutting_plane.fit.solve", side_effect=Stop):
         try:
@@ -126,7 +126,7 @@ def test_documents_that_do_not_fit(data, saved, tmp_path, change, message) -> No
 
 
 def test_a_small_file_of_large_arrays(data, saved, tmp_path) -> None:
-    """Zeros take a thousandth of their memory in a file."""
+    """In a file, zeros take a thousandth of their memory."""
     content = packed(saved, save=np.savez_compressed, zeros=np.zeros(1 << 22))
     assert "its arrays take 33.6 MB" in go_on(data, tmp_path / "checkpoint.npz", content)
 

@@ -1,4 +1,4 @@
-"""Matching against a literal walk and against enumeration, and bounds on (6) that hold whatever greedy found."""
+"""Matching against a literal walk and against enumeration, and bounds on (6) that hold for any greedy result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ taus, sizes = st.sampled_from([0.0, 0.1, 0.25, 0.6, 0.9]), st.integers(1, 4)
 
 
 class Given(WorkingSet):
-    """A working set whose scores are given."""
+    """A working set with given scores."""
 
     given: np.ndarray
 
@@ -34,7 +34,7 @@ class Given(WorkingSet):
 
 @dataclass
 class Found:
-    """A cut, by features."""
+    """A cut, given by its features."""
 
     cut: Cut
     features: list[int]
@@ -52,7 +52,7 @@ class Found:
 
 @dataclass
 class Case:
-    """Features with scores, of which some are supports already."""
+    """Features with scores, some of them already supports."""
 
     store: MemoryStore
     X: np.ndarray
@@ -66,7 +66,7 @@ class Case:
         return reference.correlated(self.X, self.tau, self.measure)
 
     def find(self, size: int, method: str = "greedy", new_only: bool = False, n_working: int = 10**6) -> Found:
-        """The cut from a working set of the best features that are not supports."""
+        """Find a cut in a working set of the best features that are not supports."""
         supports = Supports(correlation_limit(self.tau), MEASURES[self.measure])
         if self.supports:
             supports.add(list(self.supports), self.store.rows(np.array(self.supports)))
@@ -96,7 +96,7 @@ def case(X: np.ndarray, tau: float, n_supports: int, sparse: bool, seed: int, me
 
 matrices = st.builds(make, kinds, st.integers(1, 12), st.integers(2, 30), seeds)
 cases = st.builds(case, matrices, taus, st.integers(0, 3), st.booleans(), seeds, measures)
-#: Few samples: features crowd in few directions, at all angles from each other, and nothing is transitive.
+#: With few samples, features crowd in few directions at all angles, and correlation is far from transitive.
 crowds = st.builds(make, st.just("noise"), st.integers(2, 12), st.integers(3, 5), seeds)
 crowded = st.builds(
     case, crowds, st.sampled_from([0.1, 0.25, 0.5, 0.9]), st.integers(0, 1), st.booleans(), seeds, measures
@@ -104,7 +104,7 @@ crowded = st.builds(
 
 
 def assert_is_cut(cut: Found, given_case: Case, size: int) -> None:
-    """A set that (2) and the supports allow, with its own value."""
+    """Check that (2) and the supports allow the set, and that its value is right."""
     assert len(cut.features) <= size
     assert not given_case.close[np.ix_(cut.features, cut.features)].any()
     assert set(cut.features) <= set(reference.uncovered(given_case.close, given_case.supports))
@@ -166,7 +166,7 @@ def test_independent_sets_of_any_graph(m: int, density: float, size: int, seed: 
 @many(100)
 @given(cases, sizes, methods)
 def test_new_features_only(given_case: Case, size: int, method: str) -> None:
-    """Supports are passed over, but they still count for the bound."""
+    """Supports are skipped, but still count for the bound."""
     free = [j for j in reference.uncovered(given_case.close, given_case.supports) if j not in given_case.supports]
     cut = given_case.find(size, method, new_only=True)
     assert set(cut.features) == set(cut.new)
@@ -182,7 +182,7 @@ def test_new_features_only(given_case: Case, size: int, method: str) -> None:
 
 
 def test_the_bound_is_tight_where_groups_are_groups() -> None:
-    """Members correlate with each other between .75 and .95, and with nobody else: greedy is optimal, and knows it."""
+    """Members of a group correlate by .75 to .95, and with no others: greedy is optimal, and its bound shows it."""
     rng = np.random.default_rng(1)
     X = np.repeat(rng.normal(size=(4, 300)), 6, axis=0) + 0.4 * rng.normal(size=(24, 300))
     rho = np.abs(reference.correlations(X))
@@ -214,7 +214,7 @@ def test_non_transitive_triple() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_covered_crowd_does_not_stop_the_search(method: str) -> None:
-    """Hundreds of copies of a support rank first; none of them may become one, and the rest is found below them."""
+    """Hundreds of copies of a support rank first; none may become a support, and others are found below them."""
     rng = np.random.default_rng(0)
     X = np.vstack([np.repeat(rng.normal(size=(1, 40)), 200, axis=0), rng.normal(size=(3, 40))])
     c = np.concatenate([np.linspace(2, 1, 200), [0.3, 0.2, 0.1]])

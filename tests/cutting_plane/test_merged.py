@@ -30,7 +30,7 @@ def residuals(Z: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
 
 
 def searched(X: np.ndarray, y: np.ndarray, sparse: bool = False, **options) -> tuple[Problem, list[np.ndarray]]:
-    """A merged search for k supports, and the duals of each cut, from those before the first one on."""
+    """Search for k supports with the merged master problem; returns the duals before each cut, too."""
     defaults = {"C": 1.0, "tau": 0.25, "cut_size": 2, "max_cuts": 99, "tol": 1e-3, "n_supports": 6, "merged": True}
     problem = Problem(y, Settings(**defaults | options))
     duals = [problem.master.duals[0]]
@@ -85,7 +85,7 @@ def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, C, matc
         free = [j for j in reference.uncovered(close, taken) if np.ptp(X[j]) > 0]
         try:
             optimum = reference.optimum(X, y, close, size, C, free)
-        except UserWarning:  # of the reference solver: what it found may be inaccurate
+        except UserWarning:  # the reference solver's result may be inaccurate
             continue
         assert lower <= optimum * (1 + 1e-7)
         assert upper >= optimum * (1 - 1e-7)

@@ -30,7 +30,7 @@ methods = st.sampled_from(["greedy", "exact"])
 
 
 def outputs(X: np.ndarray, n_outputs: int, task: str, seed: int) -> np.ndarray:
-    """Targets that some rows tell: the class with the largest signal, or the signals themselves."""
+    """Targets that depend on some rows: the class with the largest signal, or the signals themselves."""
     rng = np.random.default_rng(seed + 2)
     Z = normal_rows(X[: max(1, len(X) // 2)])
     signals = rng.normal(size=(n_outputs, len(Z))) @ Z + 0.3 * rng.normal(size=(n_outputs, X.shape[1]))
@@ -47,7 +47,7 @@ def optimum(X: np.ndarray, Y: np.ndarray, cuts: list, C: float, loss: Loss) -> f
 
 
 def solved(X: np.ndarray, Y: np.ndarray, settings: Settings, sparse: bool = False) -> tuple[Problem, list[np.ndarray]]:
-    """A problem that was solved, and the duals before each cut."""
+    """Solve a problem; returns it, and the duals before each cut."""
     problem = Problem(Y, settings)
     duals = [problem.master.duals]
     with data_of(memory(X, sparse)) as data:
@@ -133,7 +133,7 @@ def machine_on(Z: np.ndarray, Y: np.ndarray, C: float, loss: Loss) -> LocalMachi
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_gains_of_swaps_by_squared_loss_are_exact(n_outputs: int) -> None:
-    """No sample enters or leaves, so a closed form says what every swap and every removal is worth."""
+    """No sample enters or leaves, so a closed form gives the value of every swap and every removal."""
     X = make("groups", 7, 60, 1)
     Z, Y, C = reference.normalise(X), outputs(X, n_outputs, "numbers", 1), 20.0
     machine = machine_on(Z, Y, C, SquaredLoss())
@@ -152,7 +152,7 @@ def test_gains_of_swaps_by_squared_loss_are_exact(n_outputs: int) -> None:
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), SquaredLoss()])
 def test_a_choice_for_several_outputs_serves_all_of_them(loss: Loss) -> None:
-    """Each output has a feature of its own; one feature that tells a little of each is not worth two of them."""
+    """Each output has its own feature; one that tells a little about each is not worth two of them."""
     rng, n = np.random.default_rng(3), 300
     classes = rng.integers(0, 3, n)
     Y = np.where(classes == np.arange(3)[:, None], 1.0, -1.0)
@@ -170,7 +170,7 @@ def test_a_feature_on_two_samples_is_no_support_for_numbers() -> None:
     rng, n = np.random.default_rng(0), 400
     signal = rng.normal(size=n)
     y = signal + 0.5 * rng.normal(size=n)
-    y[:2] += 60.0  # outliers, and a feature that knows them
+    y[:2] += 60.0  # outliers, and a feature that marks them
     X = np.vstack([signal, np.eye(n)[0] + np.eye(n)[1], rng.normal(size=(3, n))])
     Y = ((y - y.mean()) / y.std())[None]
     for task, expected in (("numbers", 0), ("classes", 1)):

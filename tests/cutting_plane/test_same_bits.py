@@ -22,7 +22,7 @@ FITTED = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_
 
 
 def samples(sparse: bool) -> tuple[np.ndarray | sp.csc_array, np.ndarray]:
-    """A few features that tell the labels of many samples."""
+    """A few features that predict the labels of many samples."""
     rng = np.random.default_rng(6)
     y = np.where(rng.random(N) < 0.2, 1.0, -1.0)  # rarely +1: the sum of a vector is large, and so its last bits
     if not sparse:
@@ -76,7 +76,7 @@ def test_threads_of_blas_that_the_environment_asks_for() -> None:
 
 
 def test_threads_of_blas_in_an_iterative_refit() -> None:
-    """BLAS shares vectors of more than 10,000 elements out."""
+    """BLAS splits vectors of more than 10,000 elements among threads."""
     rng = np.random.default_rng(7)
     X = sp.random_array((200, 12_000), density=0.02, format="csc", rng=rng)
     X.data -= 0.5

@@ -1,4 +1,4 @@
-"""The choice of k from more: never worse than the first k or the heaviest k, uncorrelated, the same for any threads."""
+"""The choice of k supports: at least as good as the first or the heaviest k, uncorrelated, same for any threads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def best_value(X: np.ndarray, y: np.ndarray) -> float:
 
 
 def most(value: float, y: np.ndarray) -> float:
-    """What F may rise to for less redundancy, from its value at the best."""
+    """The value that F may rise to for less redundancy, given its minimum."""
     without_features = 0.5 * C * float(np.sum((1 - y * y.mean()) ** 2))
     return value + REDUNDANCY_BUDGET * (without_features - value) + 1e-9 * value
 
@@ -112,7 +112,7 @@ def test_the_choice_is_no_worse_than_the_heaviest_or_the_first(seed: int, k: int
     assert len(chosen) == len(set(chosen.tolist())) == k
     found = best_value(X[:, chosen], y)
     assert found <= 1.02 * most(best_value(X[:, heaviest], y), y)
-    assert found <= most(best_value(X[:, :k], y), y) or k > 4  # the first four carry what signal there is
+    assert found <= most(best_value(X[:, :k], y), y) or k > 4  # the first four carry all the signal
     Z = normalised(X[:, chosen])
     slack = np.maximum(1 - y * (Z @ weights[0]), 0)
     assert np.isfinite(slack).all()
@@ -161,7 +161,7 @@ def test_of_two_features_about_as_good_the_less_redundant_one_is_chosen() -> Non
     noise = rng.normal(size=(3, 800))
     noise -= noise.mean(axis=1, keepdims=True)
     support, alone = 2 * y + noise[0], 0.5 * y + noise[1]
-    for weight, chosen in ((0.67, [0, 2]), (0.8, [0, 1])):  # the worth of the redundant one: little more, much more
+    for weight, chosen in ((0.67, [0, 2]), (0.8, [0, 1])):  # value of the redundant one: a little more, much more
         redundant = 0.5 * y + weight * noise[0] + np.sqrt(1 - weight**2) * noise[2]
         X = np.column_stack([support, redundant, alone])
         rho = np.abs(feature_correlations(X))

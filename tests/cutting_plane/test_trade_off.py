@@ -1,4 +1,4 @@
-"""The choice of C: by a rule where samples are many, by folds where they are few, from the training data alone."""
+"""The choice of C from the training data alone: by a rule with many samples, by folds with few."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def searched(X: np.ndarray, y: np.ndarray, k: int = 6) -> trade_off.Trials:
 
 
 def test_what_a_fold_holds_out_does_not_reach_its_selection() -> None:
-    """Nor does anything but the training data reach a fit: all else that it depends on are sizes and labels."""
+    """Only the training data reaches a fit; otherwise it depends on sizes and labels alone."""
     X, y = informative(60, 90, 3, "noise")
     held_out = splits_of(y, 4)[1].test
     other = X.copy()
@@ -131,7 +131,7 @@ def test_what_a_fold_holds_out_does_not_reach_its_selection() -> None:
         np.testing.assert_array_equal(one._problems[number].master.duals, two._problems[number].master.duals)
         assert one._losses[number] != two._losses[number]
     assert one._problems[0].cuts != two._problems[0].cuts
-    # the same data in another form, between fits of other data, has the same choice
+    # same data in another form, between fits of other data: same choice
     first = GroupDiscoveryMachine(6).fit(X.T, y)
     GroupDiscoveryMachine(6).fit(other.T, y).predict(X.T)
     again = GroupDiscoveryMachine(6).fit(sp.csr_array(X.T), y)

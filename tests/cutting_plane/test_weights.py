@@ -1,4 +1,4 @@
-"""Weights equal repetition: a fit with whole weights is the fit of the samples repeated, and 0 leaves a sample out."""
+"""Weights equal repetition: a fit with integer weights is a fit of repeated samples, and 0 drops a sample."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from gdm_dask.features.moments import with_weights
 from gdm_dask.master.losses import SquaredHinge
 from gdm_dask.master.squared_loss import SquaredLoss
 
-#: Without ties: rounding decides between equal features, and sums of repeated samples round in their own way.
+#: Without ties: rounding decides between equal features, and sums of repeated samples round differently.
 untied = st.sampled_from(["noise", "groups", "float32"])
 close = {"rtol": 1e-9, "atol": 1e-12}
 
 
 def whole_weights(y: np.ndarray, seed: int) -> np.ndarray:
-    """Weights 0 to 3, not 0 for all samples of a class."""
+    """Draw weights from 0 to 3, not all 0 in any class."""
     weights = np.random.default_rng(seed).integers(0, 4, len(y)).astype(float)
     weights[[np.argmax(y), np.argmin(y)]] = 1.0
     return weights

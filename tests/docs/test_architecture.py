@@ -1,4 +1,4 @@
-"""The design page stays true: its files and folders exist, its layers and signatures are those of the code."""
+"""The architecture page stays true: its files exist, its layers and signatures match the code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_folders_stand_in_the_order_of_the_layers() -> None:
 
 
 def members(tree: ast.Module, name: str) -> dict[str, list[str]]:
-    """Fields and methods of a class, with the names of their arguments."""
+    """List the fields and methods of a class, with the names of their arguments."""
     (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     result = {}
     for node in found.body:

@@ -1,6 +1,6 @@
-"""README and the pages below docs/ keep their word: blocks run as they stand, commands parse, links resolve.
+"""README and the pages below docs/ stay true: blocks run as written, commands parse, links resolve.
 
-A fenced block that is marked ``sh`` or ``python`` runs, in the order of the page. A second word behind the mark is the
+Fenced blocks marked ``sh`` or ``python`` run in the order of the page. A second word after the mark gives the
 reason why a block is only shown (see `REASONS`); its commands are still parsed.
 """
 
@@ -31,14 +31,14 @@ LINKED = [
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
 ]
-#: What the folder of a page does not hold yet, because the page makes it.
+#: Files that a page makes, so its folder does not hold them yet.
 MADE = {
     "README.md": ("train.zarr", "test.zarr", "runs"),
     "ingest.md": ("train.zarr", "test.zarr"),
     "fit.md": ("runs",),
     "pipelines.md": ("train.zarr", "test.zarr"),
 }
-#: Why a block is shown and not run.
+#: Reasons to show a block without running it.
 REASONS = {"cluster", "install", "interface", "long", ""}
 LANGUAGES = {"sh", "python", "text"}
 MAX_README_LINES = 150
@@ -55,7 +55,7 @@ class Block(NamedTuple):
         return self.language != "text" and not self.reason
 
     def commands(self) -> list[list[str]]:
-        """The commands of a shell block as words, without comments and without variables before them."""
+        """Split the commands of a shell block into words, without comments and leading variables."""
         lines = [shlex.split(line, comments=True) for line in self.text.replace("\\\n", " ").splitlines()]
         return [list(dropwhile(re.compile("[A-Z_]+=").match, words)) for words in lines if words]
 
@@ -70,14 +70,14 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 @pytest.fixture(scope="module")
 def data() -> tuple[np.ndarray, np.ndarray]:
-    """Features that can be seen as pixels, 28 x 28."""
+    """Features that are the pixels of 28 x 28 images."""
     rows, y = informative(784, 300, 0)
     return np.where(np.abs(rows.T) > 0.5, rows.T, 0.0), y
 
 
 @pytest.fixture(scope="module")
 def prepared(data, tmp_path_factory) -> Path:
-    """A folder with everything that pages begin with."""
+    """A folder with everything that the pages start from."""
     folder = tmp_path_factory.mktemp("prepared")
     X, y = data
     train = gdm_dask.ingest(write_svmlight(folder / "train.svm", X, y), folder / "train.zarr")
@@ -98,7 +98,7 @@ def prepared(data, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def place(prepared, tmp_path, monkeypatch):
-    """Goes to a copy of the prepared folder, for a page."""
+    """Change to a copy of the prepared folder, for one page."""
 
     def go(page: Path) -> Path:
         made = MADE.get(page.name, ())
@@ -110,7 +110,7 @@ def place(prepared, tmp_path, monkeypatch):
 
 
 def run_page(page: Path, data: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture[str]) -> dict:
-    """Run the blocks of a page in their order; returns the names that its Python blocks leave."""
+    """Run the blocks of a page in order; returns the names that its Python blocks define."""
     X, y = data
     names = {"X": X, "y": y, "X_test": X[:100], "y_test": y[:100]}
     for block in filter(lambda block: block.runs, blocks_of(page)):
@@ -197,7 +197,7 @@ def test_index_and_readme_link_to_every_page() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of the headings of a page, as GitHub makes them."""
+    """Return the anchors that GitHub makes for the headings of a page."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     heads = re.findall(r"^#+ (.+)$", prose, re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}

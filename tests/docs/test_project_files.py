@@ -1,4 +1,4 @@
-"""Files that other tools read are what these tools expect: citation, workflow, issue forms, hooks."""
+"""Files for other tools are valid: citation, workflow, issue forms, hooks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMAS = {
 
 
 def load(name: str) -> dict:
-    return yaml.load((ROOT / name).read_text(), yaml.BaseLoader)  # all scalars stay text: "on" is no boolean
+    return yaml.load((ROOT / name).read_text(), yaml.BaseLoader)  # all scalars stay text: "on" is not a boolean
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -33,7 +33,7 @@ def test_file_fits_its_schema(name) -> None:
     folder = Path(found.submodule_search_locations[0]) / "builtin_schemas/vendor"
     schema = json.loads((folder / f"{SCHEMAS[name]}.json").read_text())
     document = yaml.safe_load((ROOT / name).read_text())
-    if True in document:  # YAML 1.1 reads the key "on" so
+    if True in document:  # YAML 1.1 reads the key "on" as true
         document["on"] = document.pop(True)
     jsonschema.validators.validator_for(schema)(schema).validate(document)
 
@@ -58,7 +58,7 @@ def test_workflow_tests_every_supported_python() -> None:
 
 
 def test_hooks_are_the_linters_of_the_makefile() -> None:
-    """What a commit is checked for is what `make lint` checks."""
+    """The commit hooks check the same as `make lint`."""
     (local,) = load(".pre-commit-config.yaml")["repos"]
     hooks = {hook["entry"].split()[0] for hook in local["hooks"]}
     recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]

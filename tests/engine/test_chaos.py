@@ -1,4 +1,4 @@
-"""Chaos: many faults, drawn by a seed, strike a few fits on real processes, and every result is the same to the bit.
+"""Chaos: many random faults strike a few fits on real processes, and every result is the same to the bit.
 
 ``GDM_CHAOS_FITS`` sets the number of fits (``make chaos`` runs many), ``GDM_CHAOS_SEED`` the seed.
 """
@@ -28,7 +28,7 @@ SEED = int(os.environ.get("GDM_CHAOS_SEED", 0))
 FAULTS_PER_FIT = 14
 AT_ONCE = 3
 N_WORKERS = 3
-#: The command line, with a read for each cut: all faults find a pass to strike in.
+#: The command line, with one read per cut, so that every fault finds a pass to strike.
 PROGRAM = """
 from gdm_dask.cutting_plane import settings
 settings.CUTS_PER_READ = 1
@@ -45,7 +45,7 @@ def cluster(tmp_path) -> Iterator[Cluster]:
 
 
 class Chaos(threading.Thread):
-    """Lets one fault after the other strike, the next one when an earlier one has, and replaces workers that died."""
+    """Triggers faults one after the other, each once an earlier one has struck, and replaces dead workers."""
 
     def __init__(self, cluster: Cluster, rng: random.Random, n_faults: int) -> None:
         super().__init__(daemon=True)
@@ -70,12 +70,12 @@ class Chaos(threading.Thread):
                 phase = self._rng.choice(["read", "scores", "scores", "top", "top", "rows", "groups"])
                 kind = self._rng.choice(["kill", "kill", "hang", "error" if phase == "read" else "slow"])
                 if phase == "groups" and self._left > AT_ONCE:
-                    phase = "top"  # groups come last: it would only wait
+                    phase = "top"  # groups come last: waiting would be in vain
                 self._cluster.fault(phase, kind)
                 self._left -= 1
 
     def _wake(self, pid: int) -> None:
-        """A worker that hangs is left to itself for a while, and then goes on."""
+        """Let a hanging worker rest for a while, then continue it."""
         with suppress(psutil.Error):
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_STOPPED and self._rng.random() < 0.01:
@@ -83,7 +83,7 @@ class Chaos(threading.Thread):
 
 
 def wait_or_kill(fit: Started, chaos: Chaos, cuts: int, rng: random.Random) -> bool:
-    """Wait for the end of a fit, or kill its driver after so many cuts; True if it has ended by itself."""
+    """Wait for a fit to end, or kill its driver after some cuts; returns True if it ended by itself."""
     while fit.process.poll() is None:
         if fit.text.count("cut ") >= cuts and rng.random() < 0.2:
             fit.end()
@@ -116,6 +116,6 @@ def test_chaos(store, expected, cluster, tmp_path: Path) -> None:
         for name in cluster.struck():
             struck[".".join(name.removeprefix("struck-").split(".")[:2])] += 1
         for path in cluster.faults.iterdir():
-            path.unlink(missing_ok=True)  # a worker that went on may have come to it
+            path.unlink(missing_ok=True)  # a worker that continued may have triggered it
     print(f"{struck.total()} faults: {dict(struck)}")
     assert struck.total() >= 30 or N_FITS < 3

@@ -1,4 +1,4 @@
-"""What passes cost, counted and not timed: chunks decoded, tasks, memory taken anew, rows compared."""
+"""Cost of passes, counted instead of timed: decoded chunks, tasks, allocated memory, compared rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store(tmp_path_factory) -> FeatureStore:
 
 @pytest.fixture
 def decoded(monkeypatch) -> list[str]:
-    """Chunks that were decoded."""
+    """Count the decoded chunks."""
     seen: list[str] = []
     read_chunk = arrays._read_chunk
 
@@ -48,7 +48,7 @@ def decoded(monkeypatch) -> list[str]:
 
 @contextmanager
 def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "synchronous") -> Iterator[Data]:
-    """A store of which so many bytes may be held."""
+    """Open a store of which `held_bytes` may be held."""
     blocks = store.manifest.blocks
     work = FitWork(
         [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks], store.shape[1], 5, 3
@@ -74,7 +74,7 @@ def groups(data: Data) -> None:
 
 
 def taken_anew(run: Callable[[], object]) -> int:
-    """Most bytes that a call held beyond what was there before it."""
+    """Return the peak memory of a call, in bytes beyond the memory in use before."""
     tracemalloc.start()
     try:
         run()
@@ -134,7 +134,7 @@ def test_supports_are_made_ready_once_for_all_blocks(store, monkeypatch) -> None
 
 
 def test_a_block_that_is_held_is_not_overwritten(store) -> None:
-    """Half of the blocks are kept, the others share memory: scores stay those of a store in memory."""
+    """Half of the blocks are kept, the others share memory: scores equal those of a store in memory."""
     with data_of(store, store.nbytes) as whole, data_of(store, store.nbytes // 2) as half:
         for seed in range(3):
             one, other = (top(over, seed).rankings[0] for over in (whole, half))

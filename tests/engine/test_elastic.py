@@ -1,4 +1,4 @@
-"""Clusters that grow, shrink and are shared: used as they are at each pass, without a word, and the same to the bit."""
+"""Clusters that grow, shrink and are shared: each pass uses the workers present, with results the same to the bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def expected(store) -> GroupDiscoveryMachine:
 
 @pytest.fixture
 def fresh(tmp_path) -> Iterator[Cluster]:
-    """A scheduler of its own, without workers."""
+    """A separate scheduler without workers."""
     cluster = Cluster(tmp_path / "cluster")
     yield cluster
     cluster.end()
@@ -47,7 +47,7 @@ def same(machine: GroupDiscoveryMachine, expected: GroupDiscoveryMachine) -> Non
 
 
 def n_done(client: distributed.Client) -> dict[str, int]:
-    """Tasks that each worker has done."""
+    """Return the number of tasks that each worker has done."""
     return client.run(lambda dask_worker: dask_worker.state.executed_count)
 
 
@@ -125,7 +125,7 @@ def test_two_fits_share_a_cluster(fresh, client, tmp_path: Path) -> None:
 
 @pytest.fixture
 def mute() -> Iterator[str]:
-    """The address of a scheduler that takes connections and says nothing."""
+    """The address of a scheduler that accepts connections but never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""Every form of scheduler, what the engine tells of itself, and where it runs tasks."""
+"""Every kind of scheduler, the engine's description of itself, and where it runs tasks."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_functions_that_cannot_be_imported_travel_to_processes() -> None:
 def test_large_arguments_on_a_cluster(cluster) -> None:
     array = np.arange(300_000, dtype=np.float64)
     with open_engine(cluster.address) as engine:
-        for _ in range(3):  # equal content again and again
+        for _ in range(3):  # the same content repeatedly
             assert engine.map(square, [1, 2, 3], array) == [array.sum(), 2 * array.sum(), 3 * array.sum()]
 
 
@@ -207,7 +207,7 @@ def test_an_error_of_a_task_comes_through(scheduler: str, cluster) -> None:
     ],
 )
 def test_errors_of_dask_itself_are_losses(cluster, monkeypatch, where: str, error: Exception) -> None:
-    """Where a worker leaves, scheduler and client raise whatever they meet."""
+    """When a worker leaves, scheduler and client may raise any error."""
     name, method = where.rsplit(".", 1)
     owner = getattr(distributed, name.rsplit(".", 1)[1])
     plain, errors = getattr(owner, method), [error]
@@ -282,7 +282,7 @@ def test_a_script_without_a_main_guard_and_the_death_of_its_driver(store, tmp_pa
 
 
 def bytes_per_pass(n_features: int, tmp_path: Path, monkeypatch) -> tuple[int, int]:
-    """Pickled bytes of a task's arguments and of its result, for a store of so many features."""
+    """Return the pickled size of a task's arguments and of its result, for a store of this many features."""
     rng = np.random.default_rng(0)
     X = sp.random_array((200, n_features), density=0.02, rng=rng, format="csr")
     y = rng.choice([-1, 1], 200)
@@ -306,7 +306,7 @@ def bytes_per_pass(n_features: int, tmp_path: Path, monkeypatch) -> tuple[int, i
 
 
 def test_the_bytes_of_a_pass_do_not_grow_with_the_features(tmp_path: Path, monkeypatch) -> None:
-    """A part brings the rows of three times its share of a working set, at most."""
+    """A part returns rows for at most three times its share of a working set."""
     sent, came = bytes_per_pass(20_000, tmp_path, monkeypatch)
     more_sent, more_came = bytes_per_pass(80_000, tmp_path, monkeypatch)
     assert more_sent < 1.2 * sent

@@ -1,4 +1,4 @@
-"""What clusters do to jobs, done to real Dask processes: the same answer to the bit, or a clear error, nothing lost."""
+"""Faults on real Dask processes: the same answer to the bit or a clear error, and no work lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
 
 @pytest.fixture
 def fresh(tmp_path) -> Iterator[Cluster]:
-    """A scheduler of its own, without workers."""
+    """A separate scheduler without workers."""
     cluster = Cluster(tmp_path / "cluster")
     yield cluster
     cluster.end()
@@ -43,7 +43,7 @@ def short_times() -> Iterator[None]:
 
 @pytest.mark.parametrize("phase", ["read", "scores", "top", "rows", "groups"])
 def test_a_worker_is_killed_in_each_phase(store, expected, tmp_path: Path, cluster, monkeypatch, phase: str) -> None:
-    monkeypatch.setattr("gdm_dask.cutting_plane.working_set.ROWS_SHARE", 0.01)  # other rows have to be fetched
+    monkeypatch.setattr("gdm_dask.cutting_plane.working_set.ROWS_SHARE", 0.01)  # other rows must be fetched
     cluster.fault(phase, "kill")
     fit(store, cluster.address, tmp_path / "run")
     assert len(cluster.struck()) == 1
@@ -143,7 +143,7 @@ def test_the_last_worker_dies_and_another_one_comes(store, expected, tmp_path: P
 
 
 def test_the_only_large_worker_dies_and_another_one_comes(store, expected, tmp_path: Path, fresh, caplog) -> None:
-    """The tasks may run on the large worker alone, and have to be sent again."""
+    """The tasks may run only on the large worker, and must be sent again."""
     fresh.add_worker(**TINY)
     fresh.add_worker(memory_limit="4GB")
     fresh.fault("scores", "kill")
@@ -182,7 +182,7 @@ def test_the_scheduler_is_killed_and_the_fit_goes_on_with_a_new_one(store, expec
     def kill_it(iteration) -> None:
         if iteration.number == 2:
             fresh.scheduler.end()
-            dask.config.set({"gdm_dask.wait-for-workers": 2.0})  # to connect, the fit had more
+            dask.config.set({"gdm_dask.wait-for-workers": 2.0})  # time to connect; the fit had more
 
     with (
         dask.config.set({"gdm_dask.wait-for-workers": 60.0}),

@@ -1,4 +1,4 @@
-"""The memory plan: refused with numbers where it cannot be kept, and kept where it is given."""
+"""The memory plan: refused with numbers if it is impossible, and kept otherwise."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ print("read", machine.counts_["bytes_read"], machine.counts_["passes"], flush=Tr
 
 
 class Watch(threading.Thread):
-    """The most memory that a process and all that it started took together (proportional set size)."""
+    """Return the peak memory of a process and its children together (proportional set size)."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -202,7 +202,7 @@ class Watch(threading.Thread):
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> None:
-    """Kernels are compiled at their first use, which takes memory of its own; the limit is about the work."""
+    """Compile the kernels first: compiling takes memory, too, but the limit is about the work."""
     folder = tmp_path_factory.mktemp("compiled")
     small = large_store(folder / "small.zarr", n_blocks=2, block_bytes=8 * MIB)
     fit = Started([sys.executable, "-c", FIT, small.url, "threads", "2000000000"], folder / "log")

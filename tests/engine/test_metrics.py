@@ -1,4 +1,4 @@
-"""What an operator sees from outside: metrics of workers and drivers for Prometheus, logs with an id in each line."""
+"""What operators see: Prometheus metrics of workers and drivers, and logs with an id in each line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\})? ([-+0-9.e]+|NaN
 
 
 def parse(text: str) -> dict[str, float]:
-    """Values by name, after a check of every line; labels are left out."""
+    """Check every line, and return the values by name, without labels."""
     found = {}
     for line in text.splitlines():
         if line.startswith("#"):
@@ -37,7 +37,7 @@ def parse(text: str) -> dict[str, float]:
 
 @pytest.fixture
 def served(tmp_path) -> Iterator[tuple[Cluster, str]]:
-    """A cluster of one worker, and the page of its metrics."""
+    """A cluster of one worker, and the URL of its metrics."""
     cluster = Cluster(tmp_path / "cluster")
     cluster.start_worker("--dashboard", "--dashboard-address", "127.0.0.1:0").wait_for(r"(Registered to)")
     with distributed.Client(cluster.address, set_as_default=False) as client:

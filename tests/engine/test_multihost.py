@@ -1,4 +1,4 @@
-"""Several hosts for real: scheduler, two workers and a client, each in a network of its own; a cable is cut."""
+"""Real hosts: scheduler, two workers and a client in separate network namespaces; a cable is cut."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Network:
         return ["ip", "netns", "exec", self.namespace(host)]
 
     def make(self) -> str:
-        """Make it; returns why it cannot be made, or nothing."""
+        """Create the network; returns the reason if that is impossible."""
         if shutil.which("ip") is None:
             return "there is no ip command (iproute2)"
         commands = [["link", "add", self.bridge, "type", "bridge"], ["link", "set", self.bridge, "up"]]

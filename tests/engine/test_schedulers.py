@@ -1,4 +1,4 @@
-"""The same machine, to the bit, from every scheduler, number of workers, size of blocks and kind of storage."""
+"""The same model, to the bit, for every scheduler, number of workers, block size and kind of storage."""
 
 from __future__ import annotations
 

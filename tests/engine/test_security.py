@@ -1,4 +1,4 @@
-"""Who is let in, what is believed, and what is shown: certificates, versions, files from strangers, names."""
+"""Security: certificates, versions, untrusted files, and names in output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def store(tmp_path_factory) -> FeatureStore:
 
 
 def make_certificates(folder: Path) -> dict[str, str]:
-    """An authority of its own and a certificate that it signed, as files."""
+    """Make a certificate authority and a certificate that it signed, as files."""
     folder.mkdir()
     now = datetime.datetime.now(datetime.UTC)
 
@@ -174,7 +174,7 @@ def test_certificates_go_together(certificates, given: set) -> None:
 
 @pytest.fixture
 def fit_on(store, tmp_path: Path) -> Iterator[Callable[[str], Started]]:
-    """A fit on a cluster whose only worker finds its modules on another path."""
+    """Run a fit on a cluster whose only worker imports its modules from another path."""
     cluster = Cluster(tmp_path / "cluster")
 
     def fit(path: str) -> Started:
@@ -215,14 +215,14 @@ def test_a_worker_with_another_library_is_refused(fit_on, tmp_path: Path) -> Non
 @pytest.mark.cluster
 @pytest.mark.parametrize("change", ["other arguments", "other modules"])
 def test_a_worker_with_other_code_is_refused(fit_on, tmp_path: Path, change: str) -> None:
-    """The same version says nothing about checkouts."""
+    """Equal versions prove nothing about checkouts."""
     other = tmp_path / "other" / "gdm_dask"
     shutil.copytree(PACKAGE, other, ignore=shutil.ignore_patterns("__pycache__"))
     if change == "other arguments":
         data = other / "engine" / "data.py"
         data.write_text(data.read_text().replace("def look(numbers", "def look(verbose, numbers"))
         expected = r"code [0-9a-f]{12} \(driver: [0-9a-f]{12}\)"
-    else:  # as an early version has it: no fingerprint, no passes
+    else:  # from an early version: no fingerprint, no passes
         (other / "system" / "version.py").write_text('VERSION = "0.1.0"')
         (other / "engine" / "data.py").unlink()
         expected = r"code unknown \(driver: [0-9a-f]{12}\)"
@@ -265,7 +265,7 @@ def test_a_pickle_in_a_model_is_refused(expected, tmp_path: Path) -> None:
 
 
 def test_members_of_an_archive_cannot_leave_it(expected, tmp_path: Path) -> None:
-    """Archives are read by the names that are expected, and never unpacked."""
+    """Archives are read by expected names only, and never unpacked."""
     (tmp_path / "run").mkdir()
     data = (expected / "model.npz").read_bytes()
     buffer = io.BytesIO(data)

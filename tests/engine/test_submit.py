@@ -1,4 +1,4 @@
-"""Jobs that run on the cluster: submitted, watched, cancelled, fetched, and not lost when their worker is."""
+"""Jobs on the cluster: submitted, watched, cancelled, fetched, and not lost with their worker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("read_for_each_cut")]
 
 @pytest.fixture
 def fresh(tmp_path) -> Iterator[Cluster]:
-    """A scheduler of its own, without workers."""
+    """A separate scheduler without workers."""
     cluster = Cluster(tmp_path / "cluster")
     yield cluster
     cluster.end()
@@ -158,7 +158,7 @@ def test_jobs_wait_in_line(store, expected, client, tmp_path: Path) -> None:
         same_model(runs[name], expected)
     logs = [job_log(client, jobs[name]) for name in order]
     for before, after in itertools.pairwise(logs):
-        assert before[-1][0] <= after[0][0]  # the end of one, the begin of the next
+        assert before[-1][0] <= after[0][0]  # the end of one, the start of the next
     assert not runs["unwanted"].exists()
 
 
@@ -207,7 +207,7 @@ def test_a_scheduler_that_falls_silent_is_given_up(fresh) -> None:
 
 
 def driver_of(cluster: Cluster, client: distributed.Client, job: str) -> Started:
-    """The worker process that the job's driver runs on."""
+    """Find the worker process that runs the job's driver."""
     address = next(line for _, line in job_log(client, job) if line.startswith("started on")).split()[2].rstrip(",")
     return next(worker for worker in cluster.workers if address in worker.text and worker.process.poll() is None)
 
@@ -221,7 +221,7 @@ def test_the_worker_of_the_driver_is_killed(store, expected, cluster, client, tm
     starts = [line for _, line in job_log(client, job) if line.startswith("started on")]
     assert len(starts) == 2
     assert (tmp_path / "run" / "job.log").read_text().count("started on") == 2
-    assert sum("cut 1:" in line for _, line in job_log(client, job)) == 1  # it went on from the checkpoint
+    assert sum("cut 1:" in line for _, line in job_log(client, job)) == 1  # it resumed from the checkpoint
     fetch_job(client, job, tmp_path / "fetched")
     same_model(tmp_path / "fetched", expected)
 

@@ -1,4 +1,4 @@
-"""What is computed of rows and vectors has the same bits wherever they lie, and takes no kernels of its own."""
+"""Results from rows and vectors have the same bits for any memory alignment, without extra kernels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_aligned_array_is_not_copied() -> None:
     np.testing.assert_array_equal(aligned(shifted), array)
 
 
-#: How the values of a kind are made of random numbers in [0, 1).
+#: Makes values of each kind from random numbers in [0, 1).
 VALUES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ones": np.ceil,
     "counts": lambda X: np.ceil(9.0 * X),
@@ -58,7 +58,7 @@ KINDS = [*VALUES, "dense counts", "dense float32", "dense float64"]
 
 
 def block_of(kind: str) -> Block:
-    """A few rows over many samples; the first two correlate."""
+    """Make a few rows over many samples, of which the first two correlate."""
     rng = np.random.default_rng(3)
     X = VALUES[kind.removeprefix("dense ")](rng.random((4, N)))
     X[1] = np.where(rng.random(N) < 0.95, X[0], X[1])

@@ -1,4 +1,4 @@
-"""Groups equal brute force, and what is skipped is skipped with proof."""
+"""Groups equal brute force, and every skipped feature is skipped with proof."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def as_groups(pairs: Pairs, supports: list[int]) -> dict[int, list[int]]:
 
 
 def some_supports(X: np.ndarray, count: int, seed: int) -> list[int]:
-    """Features that are not constant: no other ones become supports."""
+    """List the features that are not constant; only they can become supports."""
     varied = np.flatnonzero(np.ptp(X, axis=1) > 0)
     return np.random.default_rng(seed).permutation(varied)[:count].tolist()
 
@@ -93,7 +93,7 @@ def test_rare_features_are_skipped_and_the_answer_is_whole() -> None:
     supports = [0, 1, 2]
     pairs = pairs_of(X, supports, 0.25, sparse=True)
     assert as_groups(pairs, supports) == reference.groups(X, supports, 0.25)
-    assert pairs.n_skipped == 305  # all rare ones, and two frequent ones that are given up
+    assert pairs.n_skipped == 305  # all rare features, and two frequent ones that the search gives up
     assert pairs.n_scanned == 5
 
 
@@ -149,7 +149,7 @@ def test_constant_features_are_in_no_group(sparse: bool) -> None:
 
 
 def test_pointers_to_very_many_nonzeros_are_wide(monkeypatch) -> None:
-    """As beyond 2**32 of them: nothing is counted in 32 bits, and the result is the same."""
+    """As with more than 2**32: nothing is counted in 32 bits, and the result is the same."""
     X = sp.random_array((40, 12), density=0.5, rng=np.random.default_rng(0), format="csc")
     narrow = as_rows(X)
     expected = find_pairs(narrow, prepare(narrow, 0.2))

@@ -1,4 +1,4 @@
-"""Information gain and symmetrical uncertainty against values worked by hand."""
+"""Information gain and symmetrical uncertainty against values computed by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_two_binary_features() -> None:
 
 
 def test_uncertainty_is_relative_to_both_entropies() -> None:
-    four = np.array([0, 1, 2, 3] * 2)  # 2 bits, of which the half tells 1
+    four = np.array([0, 1, 2, 3] * 2)  # 2 bits, of which `half` tells 1
     half = four // 2
     assert information_gain(four, half) == pytest.approx(1.0)
     assert symmetrical_uncertainty(four, half) == pytest.approx(2 / 3)
@@ -53,7 +53,7 @@ def test_a_matrix_is_measured_column_by_column() -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from("abc")), min_size=1, max_size=60))
 def test_agrees_with_the_definition(pairs: list[tuple[int, str]]) -> None:
     x, y = (np.array(values) for values in zip(*pairs, strict=True))
-    # scikit-learn counts in nats
+    # scikit-learn uses nats
     assert information_gain(x, y) == pytest.approx(mutual_info_score(x, y) / np.log(2), abs=1e-9)
     assert information_gain(x, y) == pytest.approx(information_gain(y, x), abs=1e-12)
     assert -1e-12 <= symmetrical_uncertainty(x, y) <= 1 + 1e-12

@@ -1,4 +1,4 @@
-"""Measures equal their dense definitions, and searches by them equal brute force, with proof where they skip."""
+"""Measures equal their dense definitions, and searches by them equal brute force and prove what they skip."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pairs_of(
 
 
 def supports_of(X: np.ndarray, count: int, seed: int) -> list[int]:
-    """Features that are not constant: no other ones become supports."""
+    """List the features that are not constant; only they can become supports."""
     return np.random.default_rng(seed).permutation(np.flatnonzero(np.ptp(X, axis=1) > 0))[:count].tolist()
 
 
@@ -78,7 +78,7 @@ def test_groups_equal_brute_force(name, kind, m, n, count, tau, sparse, seed) ->
 @many(25)
 @given(measures, taus, st.booleans(), seeds)
 def test_long_rows_are_given_up_with_proof(name, tau, sparse, seed) -> None:
-    """Rows that are long enough for checks in between, some of them at the limit, with their weight late."""
+    """Rows long enough for intermediate checks, some at the limit, with most of their weight near the end."""
     rng, n = np.random.default_rng(seed), 700
     source = rng.normal(size=(3, n)) * np.linspace(0.1, 3.0, n) + rng.choice([0.0, 2.0], (3, 1))
     mix = rng.uniform(0.0, 2.0, (30, 1))

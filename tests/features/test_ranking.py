@@ -87,7 +87,7 @@ def test_a_ranking_has_the_same_bits_whichever_questions_share_the_pass(kind, m,
     st.floats(0.1, 1), st.sets(st.integers(0, 29)), seeds,
 )  # fmt: skip
 def test_the_best_rows_come_with_the_ranking(sparse, block_bytes, k, n_values, n_least, share, known, seed) -> None:
-    """For every question, whatever the blocks: the rows of its best free features, as far as a part may bring them."""
+    """For every question and any blocks: the rows of its best free features, up to the limit of a part."""
     X = np.where(np.random.default_rng(seed).random((30, 12)) < 0.5, make("noise", 30, 12, seed), 0.0)
     duals = np.random.default_rng(seed).normal(size=(2, 1, 12))
     left_out = np.array(sorted(known), np.int64)
@@ -144,7 +144,7 @@ def test_ranking_a_large_block_by_a_guess_equals_ranking_all_of_it(k: int, ties:
     st.integers(2, 4), st.sampled_from([0.0, 2.0, 8.0]), seeds,
 )  # fmt: skip
 def test_several_outputs_are_ranked_by_their_norm(kind, m, n, sparse, block_bytes, k, n_outputs, least, seed) -> None:
-    """Features that live on few samples can be left out, whatever the blocks."""
+    """Features on few samples can be left out, whatever the blocks."""
     X = make(kind, m, n, seed)
     duals = np.random.default_rng(seed).normal(size=(n_outputs, n))
     with data_of(memory(X, sparse, block_bytes)) as data:

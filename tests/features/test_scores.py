@@ -1,4 +1,4 @@
-"""Scores and correlations of blocks against dense formulas, and their independence of how the rows are cut."""
+"""Scores and correlations of blocks against dense formulas, however the rows are cut into blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def vectors(n: int, p: int, seed: int) -> np.ndarray:
 
 
 def tolerance(kind: str) -> float:
-    """Relative to the largest score there can be. Far from zero a sparse row loses what its mean has too much."""
+    """Compare relative to the largest possible score: sparse rows with large means lose digits."""
     return 1e-8 if kind == "far from zero" else 1e-13
 
 
@@ -62,7 +62,7 @@ def test_a_vector_scores_the_same_bits_alone_and_in_company(kind, m, n, p, spars
 
 @pytest.mark.parametrize("values", [None, np.float32, np.float64, np.int32])
 def test_values_of_every_type_score_the_same_bits_in_company(values) -> None:
-    """Ones without values, numbers, and whole numbers over a power of ten; with constant and empty rows."""
+    """Ones without values, floats, and integers over a power of ten; with constant and empty rows."""
     rng = np.random.default_rng(0)
     X = np.round(rng.random((30, 50)), 2) * (rng.random((30, 50)) < 0.3)
     X[3], X[7] = 0.0, 1.0
@@ -77,7 +77,7 @@ def test_values_of_every_type_score_the_same_bits_in_company(values) -> None:
 
 
 def test_value_types_of_the_kinds() -> None:
-    """The tests above cover every type of values only as long as this holds."""
+    """The tests above cover every value type only while this holds."""
     found = {kind: whole(make(kind, 8, 30, 0), sparse=True).values for kind in KINDS}
     assert found["binary"] is None
     assert {values.dtype.name for values in found.values() if values is not None} == {"uint8", "float32", "float64"}

@@ -1,4 +1,4 @@
-"""Weighted moments, correlations and groups are those of samples repeated."""
+"""Weighted moments, correlations and groups equal those of repeated samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sizes = st.integers(1, 30), st.integers(2, 40)
 
 
 def drawn(n: int, seed: int) -> np.ndarray:
-    """Weights 0 to 3, some of them positive."""
+    """Draw weights from 0 to 3, not all 0."""
     weights = np.random.default_rng(seed).integers(0, 4, n).astype(float)
     weights[seed % n] = 2.0
     return weights

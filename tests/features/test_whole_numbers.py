@@ -1,4 +1,4 @@
-"""Runs and stores hold short decimals as whole numbers: what comes out is bit for bit what came in."""
+"""Runs and stores hold short decimals as integers, and return the original bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ decimals = st.tuples(whole_numbers, places).map(lambda pair: pair[0] / 10 ** pai
 nonzeros = st.floats(allow_nan=False, allow_infinity=False).filter(bool)
 hard_values = st.sampled_from([0.1 + 0.2, 1 / 3, 5e-324, -1.7e308, 2.0**31, -(2.0**31), 0.1 * 3, 1e-9, 2.0**53])
 
-#: Samples of a run: decimals with as many places, any decimals, anything, ones.
+#: Samples of a run: values with equal decimals, with any decimals, any values, ones.
 runs = st.one_of(
     places.flatmap(lambda n: st.lists(whole_numbers.map(lambda whole: whole / 10**n), min_size=1, max_size=4)),
     st.lists(decimals, min_size=1, max_size=4),
@@ -40,7 +40,7 @@ runs = st.one_of(
 
 
 def as_whole(values: list[float] | np.ndarray) -> tuple[np.ndarray, int] | None:
-    """Whole numbers and their decimal places, or None."""
+    """Convert to integers and the number of decimals, or None."""
     values = np.array(values)
     out = np.empty(len(values), np.int32)
     n_places = try_whole(values, out)
@@ -100,12 +100,12 @@ def test_one_value_that_is_none_is_found_anywhere(place: int, value: float) -> N
 @many(100)
 @given(
     st.lists(runs, min_size=2, max_size=5), st.integers(1, 3), st.sampled_from([8, 60])
-)  # no line has less than 8 bytes: a run for each
+)  # no line has fewer than 8 bytes: one run each
 @example([[0.1, -0.25], [1 / 3], [1.0, 1.0], [3.0, 200.0], [0.5, 1e10]], 2, 8)
 @example([[0.5, 0.25], [0.123], [7.0]], 1, 8)
 @example([[1.5, 20.5], [300.5]], 1, 8)
 def test_any_mixture_of_runs_comes_back_from_a_store(parts: list[list[float]], n_features: int, run_bytes: int) -> None:
-    # no line has less than 8 bytes: with that many, each is a run of its own
+    # no line has fewer than 8 bytes, so each becomes its own run
     values = [value for part in parts for value in part if abs(value) < 1e150]  # the norm of larger ones is refused
     values += [0.5, -0.1]
     features = np.arange(len(values)) % n_features
@@ -147,7 +147,7 @@ def test_a_store_keeps_whole_numbers_for_decimals_alone(tmp_path: Path, kind: ty
 
 @pytest.fixture
 def decimal_store(tmp_path: Path) -> FeatureStore:
-    """Sparse decimals with few places in several blocks; some features are copies, some far from zero."""
+    """Sparse values with few decimals in several blocks; some features are copies, some have large means."""
     rng = np.random.default_rng(1)
     matrix = np.where(rng.random((300, 40)) < 0.3, rng.integers(-(10**4), 10**4, (300, 40)) / 1e4, 0.0)
     matrix[:, 5] = matrix[:, 3] + (rng.random(300) < 0.02)

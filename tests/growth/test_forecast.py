@@ -1,4 +1,4 @@
-"""A forecast agrees with the fit's own memory plan, grows as the work does, and names what does not fit."""
+"""A forecast agrees with the fit's memory plan, grows with the work, and names what does not fit."""
 
 from dataclasses import replace
 
@@ -120,7 +120,7 @@ def test_long_rows_need_more_reads():
 
 
 def folds(n_blocks: int = 160, decoded: int = 10**9) -> Size:
-    """Data with few samples, so that folds choose C: four candidates on all samples and on four folds."""
+    """Few samples, so that folds choose C: four candidates on all samples and on four folds."""
     return size(n_samples=5_000, decoded=decoded, n_blocks=n_blocks)
 
 

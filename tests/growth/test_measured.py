@@ -1,4 +1,4 @@
-"""What is measured, and how a forecast compares with a fit: all but the seconds are equal."""
+"""Measured rates, and forecasts against fits: everything except the seconds is equal."""
 
 import json
 
@@ -28,7 +28,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Lookalikes that are small enough for a test."""
+    """Small lookalikes."""
     monkeypatch.setattr(size, "SMALL_NONZEROS", 400_000)
     monkeypatch.setattr(size, "LEAST_SAMPLES", 2_000)
 

@@ -1,1 +1,1 @@
-"""What the tests share: instances, references, real processes, faults."""
+"""Shared by the tests: instances, references, real processes, faults."""

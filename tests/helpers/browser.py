@@ -1,4 +1,4 @@
-"""A real browser for the tests of the page: Chromium without a window, driven by Selenium."""
+"""A real browser for tests of the report page: headless Chromium, driven by Selenium."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @cache
 def find_browser() -> tuple[str, str]:
-    """Paths of the browser and its driver; installs Debian's packages where that is possible."""
+    """Find the browser and its driver; installs Debian's packages if possible."""
     found = _look()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -71,7 +71,7 @@ def set_width(page: Any, width: int, height: int = 900) -> None:
 
 
 def set_scheme(page: Any, scheme: str) -> None:
-    """Let the page think that the reader prefers light or dark."""
+    """Emulate a preference for light or dark."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
@@ -86,12 +86,12 @@ def load(page: Any, path: Path) -> None:
 
 
 def problems(page: Any) -> list[str]:
-    """Warnings and errors on the console since the last call."""
+    """Return the console's warnings and errors since the last call."""
     return [entry["message"] for entry in page.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
 
 
 def picture(page: Any, selector: str = "body", margin: int = 24) -> bytes:
-    """A picture of an element, or of the page from top to bottom; PNG."""
+    """Take a picture (PNG) of an element, or of the whole page."""
     box = page.execute_script(
         "const b = document.querySelector(arguments[0]).getBoundingClientRect();"
         "return {x: b.x + scrollX, y: b.y + scrollY, width: b.width, height: b.height}",

@@ -23,7 +23,7 @@ from helpers.forks import PATH, Fork
 PATIENCE = 120.0
 PRELOAD = Path(__file__).with_name("fault_preload.py")
 FOREVER = 10**6
-#: A worker that is too small for any task; Dask itself would let it pause as soon as it looks at its memory.
+#: A worker too small for any task; Dask itself would pause it once it checks its memory.
 TINY = {"memory_limit": "100MB", "env": {"DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False"}}
 
 
@@ -36,7 +36,7 @@ def until(condition: Callable[[], object], what: str, patience: float = PATIENCE
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process has not ended, which a file of its number does not tell: it stays until someone asks for it."""
+    """Tell whether a process is running. Its entry in /proc does not tell: it stays until the process is reaped."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -45,9 +45,9 @@ def is_running(pid: int) -> bool:
 
 
 class Started:
-    """A process with its output in a file; it leads a session of its own, with all that it starts.
+    """A process that leads its own session, with its output in a file.
 
-    Python programs are forks, see `forks`; with ``fresh`` they load everything themselves, as all others do.
+    Python programs are forks (see `forks`); with ``fresh`` they start as new processes.
     """
 
     def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None, fresh: bool = False) -> None:
@@ -69,7 +69,7 @@ class Started:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, pattern: str) -> str:
-        """The first group of `pattern`, once it is in the output."""
+        """Wait until `pattern` is in the output, and return its first group."""
 
         def there() -> bool:
             assert self.process.poll() is None or re.search(pattern, self.text), self.text
@@ -81,17 +81,17 @@ class Started:
         return found.group(1)
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
+        """Wait for the end, and return the exit code."""
         return self.process.wait(PATIENCE)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
     def end(self) -> None:
-        """Kill it, and what it started."""
+        """Kill the process and its children."""
         with suppress(ProcessLookupError):
             if self.process.poll() is None:
-                os.kill(self.pid, signal.SIGKILL)  # which may lead no group yet
+                os.kill(self.pid, signal.SIGKILL)  # it may not lead a group yet
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
 
@@ -102,12 +102,12 @@ class Cluster:
     Parameters
     ----------
     folder : Path
-        For logs and for the faults that are to strike the workers.
+        Folder for logs, and for the faults that will strike the workers.
     n_workers : int
     prefix : list of str
-        Put before the commands, such as ``ip netns exec NAME``.
+        Prefix of the commands, such as ``ip netns exec NAME``.
     options : tuple of str
-        For scheduler and workers, such as certificates.
+        Options of scheduler and workers, such as certificates.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Cluster:
         return Started(command, self.folder / "scheduler.log", {"PYTHONPATH": PATH})
 
     def restart_scheduler(self) -> None:
-        """A new scheduler in place of one that was killed, under the same address."""
+        """Start a new scheduler at the address of the killed one."""
         self.scheduler.end()
         self.scheduler = self.start_scheduler(self.address.rsplit(":", 1)[1])
 
@@ -142,7 +142,7 @@ class Cluster:
         self, *options: str, nanny: bool = False, memory_limit: str = "0", env: dict[str, str] | None = None,
         prefix: list[str] | None = None, host: str | None = None, nthreads: int = 1, fresh: bool = False,
     ) -> Started:  # fmt: skip
-        """A worker, which may not have come up yet."""
+        """Start a worker, without waiting for it."""
         command = [
             *(prefix or []), sys.executable, "-m", "dask", "worker", self.address, "--host", host or self.host,
             "--nthreads", str(nthreads), "--no-dashboard", "--memory-limit", memory_limit, "--nanny" if nanny else
@@ -154,13 +154,13 @@ class Cluster:
         return worker
 
     def add_worker(self, **options) -> Started:
-        """A worker, when it has come up."""
+        """Start a worker, and wait until it is up."""
         worker = self.start_worker(**options)
         worker.wait_for(r"(Registered to)")
         return worker
 
     def refresh(self, n_workers: int) -> None:
-        """Exactly so many workers that nothing has happened to, and no faults to come."""
+        """Restore exactly `n_workers` healthy workers, and remove pending faults."""
         for path in self.faults.iterdir():
             if path.name.startswith("struck-") and path.read_text():
                 for worker in self.workers:
@@ -175,13 +175,13 @@ class Cluster:
             worker.wait_for(r"(Registered to)")
 
     def replace_dead(self) -> None:
-        """Start a worker for each that has ended."""
+        """Replace each worker that has ended."""
         for worker in [worker for worker in self.workers if worker.process.poll() is not None]:
             self.workers.remove(worker)
             self.start_worker()
 
     def fault(self, phase: str, kind: str, times: int = 1) -> None:
-        """Let something happen to whichever workers next reach a phase: see ``fault_preload.py``."""
+        """Plan a fault for the workers that next reach a phase (see ``fault_preload.py``)."""
         for number in range(min(times, 50)):
             name = f"{phase}.{kind}.{number if times < FOREVER else 'always'}"
             temporary = self.faults / f"new-{name}"
@@ -191,14 +191,14 @@ class Cluster:
                 break
 
     def pending(self) -> list[str]:
-        """Faults that have not struck yet."""
+        """List the faults that have not struck yet."""
         return sorted(path.name for path in self.faults.iterdir() if not path.name.startswith("struck-"))
 
     def struck(self) -> list[str]:
         return sorted(path.name for path in self.faults.iterdir() if path.name.startswith("struck-"))
 
     def stopped(self) -> list[int]:
-        """Workers that hang: their process ids."""
+        """Return the process ids of hanging workers."""
         found = [int(path.read_text()) for path in self.faults.glob("struck-*.hang.*") if path.read_text()]
         return [pid for pid in found if Path(f"/proc/{pid}").exists()]
 
@@ -208,12 +208,12 @@ class Cluster:
 
 
 def gdm(*arguments: object, log: Path, env: dict[str, str] | None = None, prefix: list[str] | None = None) -> Started:
-    """The command line, in a process of its own."""
+    """Start the command line in a separate process."""
     program = "from gdm_dask.cli.main import run; run()"
     return Started([*(prefix or []), sys.executable, "-c", program, *map(str, arguments)], log, env)
 
 
-#: A command line that stops for as long as a file is there, once so many tasks of a stage have ended.
+#: A command line that pauses while a file exists, once a number of tasks of a stage have ended.
 HELD = """
 import sys, time
 from pathlib import Path
@@ -237,7 +237,7 @@ run()
 
 @contextmanager
 def held_gdm(stage: str, n_done: int, *arguments: object, log: Path) -> Iterator[Started]:
-    """The command line in a process of its own; in the body it stands still, with `n_done` tasks of a stage done."""
+    """Start the command line in a separate process, and pause it in the body, with `n_done` tasks of a stage done."""
     hold = log.with_suffix(".hold")
     hold.touch()
     started = Started([sys.executable, "-c", HELD, stage, str(n_done), str(hold), *map(str, arguments)], log)
@@ -249,7 +249,7 @@ def held_gdm(stage: str, n_done: int, *arguments: object, log: Path) -> Iterator
 
 
 def same_model(one: Path, other: Path) -> None:
-    """The arrays of two run directories are the same file."""
+    """Check that two run directories have identical array files."""
     if (one / "model.npz").read_bytes() != (other / "model.npz").read_bytes():
         with np.load(one / "model.npz") as mine, np.load(other / "model.npz") as theirs:
             differing = {
@@ -261,7 +261,7 @@ def same_model(one: Path, other: Path) -> None:
 
 
 def small_data(m: int = 300, n: int = 200, seed: int = 11) -> tuple[sp.csr_array, np.ndarray]:
-    """Counts with groups, sparse, samples x features, and labels that some of them tell."""
+    """Make sparse counts (samples x features) with groups, and labels that some of them predict."""
     from helpers.instances import informative
 
     X, y = informative(m, n, seed, "counts")
@@ -278,6 +278,6 @@ def small_store(folder: Path, **options) -> FeatureStore:
 
 
 def undisturbed(store: FeatureStore, settings: dict, folder: Path) -> Path:
-    """The run directory of a fit that nothing happens to."""
+    """Run an undisturbed fit, and return its run directory."""
     RunDirectory(folder / "run").fit(GroupDiscoveryMachine(**settings, scheduler="synchronous"), store)
     return folder / "run"

@@ -1,4 +1,4 @@
-"""Tasks for the tests of engines. A process that gets one imports this file, and nothing that takes long."""
+"""Tasks for the tests of engines. Processes import only this file to run one, which is quick."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def count_running(item: int, folder: Path) -> int:
-    """How many of these tasks run at the same time."""
+    """Return how many of these tasks run at the same time."""
     mine = folder / str(item)
     mine.touch()
     time.sleep(0.1)

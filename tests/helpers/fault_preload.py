@@ -1,11 +1,11 @@
-"""Loaded into Dask workers by the tests: carries out the faults that lie in a folder, each by one worker, once.
+"""Preload for Dask workers: carries out the faults in a folder, each once, on one worker.
 
-A fault is a file ``PHASE.KIND.NUMBER``. Whoever reaches the phase first renames it, and
+A fault is a file ``PHASE.KIND.NUMBER``. The first worker to reach the phase renames it, and
 
 - ``kill``: is killed;  ``hang``: is stopped;  ``memory``: takes more memory than it has;
 - ``error``: fails to read, once;  ``slow``, ``lag``: takes a second longer, or a fifth of one;  ``stuck``: a minute.
 
-With ``always`` for a number the file stays, and every worker is struck.
+With ``always`` as the number, the file stays and strikes every worker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Bytes that ``memory`` takes: above the limit of the worker in the test, and no danger to the machine.
+#: Bytes that ``memory`` takes: above the worker's limit in the test, but no danger to the machine.
 HOARD = 1 << 30
 
 

@@ -1,6 +1,6 @@
-"""Python programs as processes that need not load its libraries again: forks of a mother that did.
+"""Start Python programs quickly, as forks of a mother process that has loaded the libraries.
 
-The mother has nothing of ours loaded, so that a program reads its environment as it does in a process of its own.
+The mother loads nothing of this package, so a program reads its environment as a new process would.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from multiprocessing import connection, forkserver
 from pathlib import Path
 from unittest import mock
 
-#: Processes that are started from here find the tests' own modules as well.
+#: Lets processes started from here import the tests' modules, too.
 PATH = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
 
 
-#: Two threads that ask for the end of a process at once would take its exit code from each other.
+#: Two threads that wait for a process at the same time would steal its exit code from each other.
 _lock = threading.Lock()
 
 
@@ -36,14 +36,14 @@ def warm_context() -> multiprocessing.context.ForkServerContext:
 
 
 class Fork:
-    """``python ARGUMENTS...`` with a session of its own and its output in a file; as a `subprocess.Popen` otherwise.
+    """``python ARGUMENTS...`` in its own session, with its output in a file; otherwise like `subprocess.Popen`.
 
     Parameters
     ----------
     arguments : list of str
         ``-c PROGRAM ...`` or ``-m MODULE ...``.
     log : Path
-        The output goes to its end.
+        File to append the output to.
     env : dict
         The whole environment.
     """
@@ -87,6 +87,6 @@ def _run(arguments: list[str], log: Path, env: dict[str, str]) -> None:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
             exec(program, {"__name__": "__main__"})
-    finally:  # as an interpreter ends, which multiprocessing leaves out
+    finally:  # end like an interpreter does; multiprocessing skips this
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

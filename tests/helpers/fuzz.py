@@ -1,8 +1,8 @@
-"""What fuzz tests share. ``GDM_FUZZ=5000`` gives each of them so many examples; the suite has a few.
+"""Shared by the fuzz tests. ``GDM_FUZZ=5000`` runs 5,000 examples of each; by default there are a few.
 
     python -m helpers.fuzz --minutes 60
 
-runs all of them with new examples again and again, until one fails or the time is over.
+repeats all of them with new examples until one fails or the time is over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JSON = SCALAR | st.lists(SCALAR, max_size=3) | st.dictionaries(st.text(max_size=
 
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where all values of a JSON document are."""
+    """List the paths of all values of a JSON document."""
     if isinstance(document, dict):
         items = list(document.items())
     else:
@@ -40,7 +40,7 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def change_somewhere(data: st.DataObject, document: Any) -> None:
-    """Put something else into one to three places of a JSON document."""
+    """Replace one to three values of a JSON document."""
     found = places(document)[1:]
     for _ in range(data.draw(st.integers(1, 3))):
         *path, last = data.draw(st.sampled_from(found))
@@ -50,11 +50,11 @@ def change_somewhere(data: st.DataObject, document: Any) -> None:
                 inner = inner[key]
             inner[last] = data.draw(JSON | st.just(inner[last]))
         except (KeyError, IndexError, TypeError):
-            continue  # an earlier change took the place away
+            continue  # an earlier change removed this path
 
 
 def changed_bytes(data: st.DataObject, content: bytes) -> bytes:
-    """The content with some bytes replaced, left out, put in, or cut off."""
+    """Replace, remove, insert or cut off some bytes."""
     body = bytearray(content)
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(body)))

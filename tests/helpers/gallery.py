@@ -1,6 +1,6 @@
-"""Makes the pictures of the README: ``make gallery``, or ``python tests/helpers/gallery.py FOLDER``.
+"""Make the pictures of the README: ``make gallery``, or ``python tests/helpers/gallery.py FOLDER``.
 
-Two digits that come with scikit-learn, a fit, its report in a browser without a window, and the plots.
+It fits two digits that come with scikit-learn, and shows the report in a headless browser, and the plots.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def digits() -> tuple[Any, Any]:
 
 
 def photograph(report: Path, folder: Path) -> None:
-    """Pictures of the top of a report, of some sections, and of a group on a telephone."""
+    """Take pictures of the top of a report, of some sections, and of a group on a phone."""
     with tempfile.TemporaryDirectory() as profile, browser.opened_browser(Path(profile)) as page:
         browser.set_width(page, 1200, 1150)
         for scheme, sections in SECTIONS.items():

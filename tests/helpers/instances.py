@@ -1,4 +1,4 @@
-"""Data of many kinds for the tests, and ways to hand it to the library. Features are rows, (m, n)."""
+"""Data of many kinds for the tests, and ways to pass it to the library. Features are rows, (m, n)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.store.memory import MemoryStore
 
-#: What each kind is good for: ties and types of values, correlated groups, cancellation.
+#: The kinds cover ties and value types, correlated groups, and cancellation.
 KINDS = ["noise", "groups", "binary", "counts", "signs", "float32", "far from zero", "duplicates", "with constants"]
 
 kinds, seeds = st.sampled_from(KINDS), st.integers(0, 9999)
@@ -24,12 +24,12 @@ measures = st.sampled_from(sorted(MEASURES))
 
 
 def many(examples: int) -> settings:
-    """Hypothesis settings: that many cases, the same ones in every run."""
+    """Return Hypothesis settings for this many cases, the same in every run."""
     return settings(max_examples=examples, suppress_health_check=list(HealthCheck))
 
 
 def make(kind: str, m: int, n: int, seed: int) -> np.ndarray:
-    """Raw feature rows of some kind, float64."""
+    """Make raw feature rows of some kind, float64."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(m, n))
     if kind == "groups":
@@ -53,18 +53,18 @@ def make(kind: str, m: int, n: int, seed: int) -> np.ndarray:
 
 
 def suited(X: np.ndarray, measure: str) -> np.ndarray:
-    """The rows, with few values where the measure is for discrete features."""
+    """Return the rows, with few distinct values if the measure is for discrete features."""
     return X if MEASURES[measure].check is None else np.round(X - X.mean())
 
 
 def labels(n: int, seed: int) -> np.ndarray:
-    """Labels -1 and +1, both of them there, in random order and number."""
+    """Draw labels -1 and +1 at random, both present."""
     rng = np.random.default_rng(seed + 1)
     return rng.permutation(np.where(np.arange(n) < rng.integers(1, n), 1.0, -1.0))
 
 
 def informative(m: int, n: int, seed: int, kind: str = "groups") -> tuple[np.ndarray, np.ndarray]:
-    """Rows, and labels that some of them tell."""
+    """Make rows, and labels that some of them predict."""
     X = make(kind, m, n, seed)
     rng = np.random.default_rng(seed + 2)
     margin = normal_rows(X[: max(1, m // 2)]).sum(axis=0) + 0.3 * rng.normal(size=n) / np.sqrt(n)
@@ -77,7 +77,7 @@ def normal_rows(X: np.ndarray) -> np.ndarray:
 
 
 def memory(X: np.ndarray, sparse: bool = False, block_bytes: int = 1 << 20) -> MemoryStore:
-    """Blocks of some size of feature rows, in the narrowest type that holds them."""
+    """Cut feature rows into blocks, in the narrowest type that holds them."""
     return MemoryStore(sp.csc_array(X.T) if sparse else X.T, block_bytes)
 
 
@@ -86,7 +86,7 @@ def blocks_of(store: MemoryStore) -> list[Block]:
 
 
 def whole(X: np.ndarray, sparse: bool = False) -> Block:
-    """All rows as one block."""
+    """Return all rows as one block."""
     return stack(blocks_of(memory(X, sparse)))
 
 

@@ -1,4 +1,4 @@
-"""Stores much larger than the memory that a test may take, made in a moment: a few blocks, linked many times."""
+"""Stores much larger than the memory of a test, made in a moment: a few blocks, linked many times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gdm_dask.store.targets import TwoClasses
 
 
 def random_block(start: int, n_rows: int, n_samples: int, per_row: int, seed: int) -> Block:
-    """Rows with `per_row` nonzeros each, anywhere."""
+    """Make rows with `per_row` nonzeros each, at random positions."""
     rng = np.random.default_rng(seed)
     step = n_samples // per_row
     places = np.arange(per_row, dtype=np.uint32) * np.uint32(step)
@@ -31,7 +31,7 @@ def random_block(start: int, n_rows: int, n_samples: int, per_row: int, seed: in
 def large_store(
     path: Path, n_blocks: int, block_bytes: int, n_samples: int = 20_000, per_row: int = 60, n_distinct: int = 4
 ) -> FeatureStore:
-    """A store of `n_blocks` blocks, of which `n_distinct` differ."""
+    """Make a store of `n_blocks` blocks, of which `n_distinct` differ."""
     folder = Folder(path)
     n_rows = block_bytes // (8 * per_row + 20)
     write_group(folder, "blocks")

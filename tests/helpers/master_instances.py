@@ -1,4 +1,4 @@
-"""Instances of the master problem, and the slow truths that its solutions are held against."""
+"""Instances of the master problem, and slow references for its solutions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def add(
 
 
 def make(kind: str, n: int, d: int, n_cuts: int, C: float, seed: int) -> Instance:
-    """Draw an instance of one of the kinds that are hard in their own way."""
+    """Draw an instance of one of several hard kinds."""
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(n) < (0.99 if kind == "imbalanced" else 0.5), 1.0, -1.0)
     y[0], y[-1] = 1.0, -1.0
@@ -131,7 +131,7 @@ def make(kind: str, n: int, d: int, n_cuts: int, C: float, seed: int) -> Instanc
 
 
 def widen(instance: Instance, n_outputs: int, weights: str, intercept: bool, seed: int) -> Instance:
-    """The instance with further outputs, weights of its samples, and intercepts."""
+    """Add outputs, sample weights and intercepts to the instance."""
     rng, n = np.random.default_rng(seed), instance.X.shape[1]
     classes = np.where(instance.y > 0, 0, rng.integers(1, max(2, n_outputs), n))
     y = np.where(classes == np.arange(n_outputs)[:, None], 1.0, -1.0) if n_outputs > 1 else instance.y
@@ -146,14 +146,14 @@ def widen(instance: Instance, n_outputs: int, weights: str, intercept: bool, see
 
 
 def repeated_by_weight(instance: Instance) -> tuple[Instance, np.ndarray]:
-    """Integer weights as repetitions, zeros leave samples out; and the sample of each repetition."""
+    """Repeat samples by their integer weights; returns the sample of each repetition, too."""
     assert instance.weights is not None
     repeated = np.repeat(np.arange(instance.X.shape[1]), instance.weights.astype(int))
     return replace(instance, X=instance.X[:, repeated], y=instance.targets[:, repeated], weights=None), repeated
 
 
 def with_numbers(instance: Instance, loss: Loss, seed: int) -> Instance:
-    """The instance with numbers as targets: a signal of a few features, noise, and an offset."""
+    """Replace the targets by numbers: a signal of a few features, noise, and an offset."""
     rng, Z, n = np.random.default_rng(seed), instance.normalised(), instance.X.shape[1]
     signal = np.sqrt(n) * rng.normal(size=(len(instance.targets), len(Z[:6]))) @ Z[:6]
     return replace(instance, y=3.0 + signal + 0.5 * rng.normal(size=signal.shape), loss=loss)
@@ -203,7 +203,7 @@ def form_p_optimum(instance: Instance) -> float:
 
 def _solved(problem: cp.Problem) -> float:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Clarabel says so when it cannot reach its last digits
+        warnings.simplefilter("ignore")  # Clarabel's status if it cannot reach its last digits
         problem.solve(cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-12, tol_feas=1e-11)
     return float(problem.value)
 
@@ -224,7 +224,7 @@ def assert_certified(
     order: list[int],
     tol: float = TOL,
 ) -> None:
-    """Check all that a solution claims by literal dense formulas."""
+    """Check all claims of a solution by literal dense formulas."""
     Z, A = instance.normalised()[order], solution.duals
     assert_on_simplex(solution.mu)
     f = solution.weights @ Z + solution.intercept[:, None]
@@ -259,7 +259,7 @@ def norms_of(instance: Instance, solution: MasterSolution, order: list[int]) -> 
 
 
 def assert_agrees_with_clarabel(instance: Instance, solution: MasterSolution) -> None:
-    """Against the paper's (5)."""
+    """Compare with the paper's (5)."""
     optimum, value = paper_optimum(instance)
     # Any alpha on the simplex is worth at least the lower bound, and ours is worth as much as any other.
     assert solution.lower <= value * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""Arrays as messages between processes leave them: at any byte of a buffer."""
+"""Arrays at any byte offset of a buffer, as in messages between processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gdm_dask.engine.local import LocalEngine
 
 
 def misaligned(array: np.ndarray) -> np.ndarray:
-    """A copy of an array that begins at an odd address."""
+    """Copy an array to an odd address."""
     return np.frombuffer(_shifted(array.tobytes()), array.dtype).reshape(array.shape)
 
 
 def arrived(value: Any) -> Any:
-    """A value whose arrays came in a message, each of them at an odd address."""
+    """Return the value with all its arrays at odd addresses, as if received in a message."""
     buffers: list[pickle.PickleBuffer] = []
     message = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return pickle.loads(message, buffers=[_shifted(bytes(buffer.raw())) for buffer in buffers])
@@ -32,7 +32,7 @@ def _shifted(content: bytes) -> np.ndarray:
 
 
 class MisalignedEngine(LocalEngine):
-    """Runs tasks here, with arguments and results as messages leave them."""
+    """Runs tasks in this process, with arguments and results as if received in messages."""
 
     def __init__(self) -> None:
         super().__init__("synchronous", 1)

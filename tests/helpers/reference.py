@@ -1,4 +1,4 @@
-"""The paper's algorithms taken literally: short, slow and dense. What the library is compared with.
+"""The paper's algorithms taken literally: short, slow and dense. The tests compare the library with them.
 
 Features are the rows of X, (m, n). Two features correlate when ``|rho| >= 1 - tau`` (up to rounding).
 """
@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from scipy.stats import rankdata
 
-#: |rho| that equals 1 - tau in exact arithmetic counts as reaching it.
+#: Tolerance: |rho| that equals 1 - tau in exact arithmetic must count as reaching it.
 ROUNDING = 1e-9
 
 
@@ -58,19 +58,19 @@ def entropy(values: np.ndarray) -> float:
 
 
 def correlated(X: np.ndarray, tau: float, measure: str = "pearson") -> np.ndarray:
-    """Which pairs constraint (2) forbids; none with tau = 0. The diagonal does not count."""
+    """Mark the pairs that constraint (2) forbids; none with tau = 0. The diagonal does not count."""
     close = np.abs(measured(X, measure)) >= 1 - tau - ROUNDING if tau > 0 else np.zeros((len(X), len(X)), bool)
     np.fill_diagonal(close, False)
     return close
 
 
 def ranking(c: np.ndarray) -> list[int]:
-    """Features from the largest |score| down, ties by number, without those that score 0."""
+    """Sort features by decreasing |score|, ties by number, without scores of 0."""
     return sorted(np.flatnonzero(c).tolist(), key=lambda j: (-abs(c[j]), j))
 
 
 def uncovered(close: np.ndarray, supports: list[int]) -> list[int]:
-    """Features that no support covers: the supports themselves, and those that correlate with none of them."""
+    """List the features that no support covers: the supports, and features that correlate with none of them."""
     return [j for j in range(len(close)) if j in supports or not close[j, supports].any()]
 
 
@@ -101,7 +101,7 @@ def best_value(c: np.ndarray, close: np.ndarray, size: int, among: list[int]) ->
 def master_optimum(X: np.ndarray, y: np.ndarray, cuts: list, C: float, include: list[int] | None = None) -> float:
     """The optimum of (5) over `cuts`, by Clarabel; every cut holds the included features beside its own."""
     Z = normalise(X) * y
-    beta, top = cp.Variable(len(y), nonneg=True), cp.Variable()  # alpha = beta / sqrt(n), to be of the size of 1
+    beta, top = cp.Variable(len(y), nonneg=True), cp.Variable()  # alpha = beta / sqrt(n), so that beta is of order 1
     constraints = [cp.sum(beta) == np.sqrt(len(y)), *(cp.norm(Z[list(cut)] @ beta) <= top for cut in cuts)]
     squares = cp.square(top) + (cp.sum_squares(Z[include] @ beta) if include else 0.0)
     problem = cp.Problem(cp.Minimize(0.5 * squares + cp.sum_squares(beta) / (2 * C)), constraints)
@@ -118,7 +118,7 @@ def optimum(
     among: list[int],
     include: list[int] | None = None,
 ) -> float:
-    """The optimum of (4) over some features, by Clarabel with every cut there is (those that no other cut contains)."""
+    """Return the optimum of (4) over some features, by Clarabel with every maximal cut."""
     cuts = [set(cut) for cut in feasible_cuts(close, size, among)]
     largest = [sorted(cut) for cut in cuts if not any(cut < other for other in cuts)]
     return master_optimum(X, y, largest, C, include)

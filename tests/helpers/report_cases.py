@@ -1,4 +1,4 @@
-"""Machines for the tests of reports: a small fitted one, hostile names, and a very large one that is made up."""
+"""Models for the tests of reports: a small fitted one, one with hostile names, and a very large made-up one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def grouped(seed: int = 0, n_samples: int = 160) -> tuple[np.ndarray, np.ndarray
 
 
 def fitted(names: list[str] | None = None, **parameters: object) -> GroupDiscoveryMachine:
-    """A machine fitted on `grouped` data; the first features can be given names."""
+    """Fit a machine on `grouped` data; `names` are for the first features."""
     X, y = grouped()
     machine = GroupDiscoveryMachine(**{"n_features_to_select": 6, "scheduler": "synchronous", **parameters}).fit(X, y)
     if names is not None:
@@ -51,7 +51,7 @@ def fitted(names: list[str] | None = None, **parameters: object) -> GroupDiscove
 
 
 def enormous(n_supports: int = 5000, largest: int = 100_000) -> GroupDiscoveryMachine:
-    """A machine as a fit could have left it: thousands of supports, and one group with very many members."""
+    """Make up a fitted machine with thousands of supports and one huge group."""
     rng = np.random.default_rng(0)
     sizes = np.minimum(rng.geometric(0.2, n_supports), 50)
     sizes[7] = largest

@@ -1,9 +1,9 @@
-"""A schedule in fast motion: runs over a changing source, some killed at random, some overlapping.
+"""A schedule in fast motion: runs on a changing source, some killed at random, some overlapping.
 
     python tests/helpers/soak.py --runs 50 [--seed N] [--folder PATH]
 
-Ends with an error if the history is not complete or slow to read, does not show when the data changed, a lock is left,
-the disk fills up, or a finished run is not what a run alone would give.
+Fails if the history is incomplete, slow to read or does not show when the data changed, if a lock remains,
+if the disk fills up, or if a finished run differs from an undisturbed one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unittest import mock
 from helpers.forks import warm_context
 
 VERSIONS = 3
-#: Processor seconds to read a record of the history, and bytes that one may take.
+#: Limits per record of the history: processor seconds to read it, and bytes.
 RECORD_SECONDS, RECORD_BYTES = 0.005, 4096
 #: A pipeline that takes a second.
 TINY = """\
@@ -60,7 +60,7 @@ prometheus = "soak.prom"
 
 
 def scheduled(folder: str, runs: str) -> None:
-    """What a schedule starts: one run, which exits with the code of the command line."""
+    """Run the pipeline once, as a schedule does, and exit with the code of the command line."""
     os.chdir(folder)
     os.environ["GDM_RUNS"] = runs
     from gdm_dask.errors import GdmError
@@ -84,14 +84,14 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def bring(folder: Path, version: int) -> None:
-    """Put a version of the source in its place, at once, as a careful exporter does."""
+    """Replace the source by another version atomically, as a careful exporter does."""
     shutil.copy(folder / f"{version}.svm", folder / "new.svm")
     os.utime(folder / "new.svm", (1e9 + version,) * 2)
     os.replace(folder / "new.svm", folder / "rows.svm")
 
 
 def expected_facts(folder: Path) -> dict[str, dict]:
-    """What a run alone, in this process, gives for each version of the source, by the checksum of that."""
+    """Return the result of an undisturbed run for each version of the source, by the version's checksum."""
     from gdm_dask.pipeline import load_pipeline, run_pipeline
 
     found = {}
@@ -105,7 +105,7 @@ def expected_facts(folder: Path) -> dict[str, dict]:
 
 
 def soak(folder: Path, n_runs: int, seed: int) -> Counter[str]:
-    """Run the schedule and check what it left; returns how the runs ended."""
+    """Run the schedule and check its results; returns how the runs ended."""
     from gdm_dask.ingestion.sources.lookalikes.files import synthesise
     from gdm_dask.pipeline.history import History
 
@@ -149,13 +149,13 @@ def soak(folder: Path, n_runs: int, seed: int) -> Counter[str]:
 
 
 def size_of(place: Path) -> int:
-    """Bytes of a pipeline's folder, but for its history."""
+    """Return the size of a pipeline's folder in bytes, without its history."""
     files = [path for path in place.rglob("*") if path.is_file() and path.parent.name != "history"]
     return sum(path.lstat().st_size for path in files)
 
 
 def check_growth(place: Path, sizes: list[int]) -> None:
-    """Years of runs: the disk does not fill up, and the history is quick to read and shows each change."""
+    """Check years of runs: the disk does not fill up, and the history is quick to read and shows each change."""
     from gdm_dask.pipeline.history import History
 
     early, late = sizes[: len(sizes) // 3], sizes[-(len(sizes) // 3) :]
@@ -172,7 +172,7 @@ def check_growth(place: Path, sizes: list[int]) -> None:
 
 
 def check(place: Path, unharmed: list, expected: dict[str, dict]) -> None:
-    """Everything that must hold after any schedule."""
+    """Check everything that must hold after any schedule."""
     from gdm_dask import open_store
     from gdm_dask.pipeline.history import History
 

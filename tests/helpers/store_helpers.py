@@ -1,4 +1,4 @@
-"""What the tests of stores and of ingest share: real command lines, files and comparisons."""
+"""Shared by the tests of stores and ingest: real command lines, files and comparisons."""
 
 import json
 import signal
@@ -35,13 +35,13 @@ def gdm(capsys, *arguments):
 
 
 def start_gdm(*arguments, **options):
-    """Start a command line as a process of its own."""
+    """Start a command line as a separate process."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
     return subprocess.Popen([*GDM, *map(str, arguments)], **options)
 
 
 def run_gdm(*arguments, **options):
-    """Run a command line as a process of its own, to its end; returns (exit code, standard output, standard error)."""
+    """Run a command line as a separate process; returns (exit code, standard output, standard error)."""
     process = start_gdm(*arguments, **options)
     out, err = process.communicate(timeout=120)
     assert "Traceback" not in err, err
@@ -78,7 +78,7 @@ for line in sys.stdin:
 
 
 class CommandForks:
-    """Starts command lines as processes that need not load Python and the compiled kernels again."""
+    """Starts command lines quickly: their processes need not load Python and the compiled kernels again."""
 
     def __init__(self):
         self._mother = subprocess.Popen(
@@ -92,7 +92,7 @@ class CommandForks:
         return int(self._mother.stdout.readline())
 
     def wait(self):
-        """Exit code of the last one, the negative number of the signal where it was killed."""
+        """Return the exit code of the last process, or minus the signal number if it was killed."""
         while not (line := self._mother.stdout.readline().strip()).lstrip("-").isdigit():
             assert line, "the mother of the forks has died"
         return int(line)
@@ -105,13 +105,13 @@ class CommandForks:
 
 
 def files_below(folder):
-    """Content of all files of a folder, by relative path."""
+    """Read all files of a folder, by relative path."""
     folder = Path(folder)
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def chunks_below(folder):
-    """Content of all files of a store but its root, which also tells how it was made."""
+    """Read all files of a store except its root, which also records how it was made."""
     return {name: data for name, data in files_below(folder).items() if name != "zarr.json"}
 
 
@@ -152,7 +152,7 @@ def write_svmlight(path, matrix, labels, zero_based=False):
 
 
 def assert_store_equals(store, matrix, labels=None):
-    """Reading a store back gives the samples x features `matrix` exactly, in every way of reading."""
+    """Check that every way of reading a store returns exactly `matrix` (samples x features)."""
     expected = sp.csr_array(matrix).T.toarray()
     assert store.shape == expected.shape
     assert store.nnz == np.count_nonzero(expected)

@@ -1,6 +1,6 @@
 """Count the files of the package that a piece of work passes through: ``python walks.py report|iteration|cut FOLDER``.
 
-A file counts when one of its functions runs, or one of its compiled kernels. Prints the files, one a line.
+A file counts if one of its functions or compiled kernels runs. Prints one file per line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PACKAGE = str(Path(gdm_dask.__file__).parent)
 
 
 class Walk:
-    """Records which files run while it is on, in all threads."""
+    """Records which files run while it is active, in all threads."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -40,7 +40,7 @@ class Walk:
         self._is_on = False
 
     def names(self, kernels: bool) -> list[str]:
-        """Files, relative to the package; with those whose kernels were loaded in this process."""
+        """Return the files, relative to the package, including those whose kernels were loaded in this process."""
         found = self.files | (used_kernel_files() if kernels else set())
         return sorted(str(Path(name).relative_to(PACKAGE)) for name in found)
 
@@ -72,7 +72,7 @@ def write_text(path: Path, n_samples: int = 60, n_features: int = 30) -> None:
 
 
 def walk_to_report(folder: Path) -> list[str]:
-    """A line of svmlight text, to report.html, by the command line."""
+    """Take a line of svmlight text to report.html, by the command line."""
     from gdm_dask.cli.main import run
 
     write_text(folder / "train.svm")
@@ -94,12 +94,12 @@ def walk_to_report(folder: Path) -> list[str]:
 
 
 def walk_of_iteration(folder: Path) -> list[str]:
-    """A cut of a fit on a cluster with a read of the data: what the driver does, and what a task does."""
+    """Take a cut on a cluster with a read of the data: the driver's part and a task's part."""
     return walk_of_second_cut(folder, cuts_per_read=1)
 
 
 def walk_of_cut(folder: Path) -> list[str]:
-    """A cut from a working set."""
+    """Take a cut from a working set."""
     return walk_of_second_cut(folder, cuts_per_read=2)
 
 

@@ -1,4 +1,4 @@
-"""What the mother of the forks loads: the work of others that ours needs, and numba's own start."""
+"""Modules that the mother of the forks loads: third-party libraries, and numba's own start."""
 
 from importlib import import_module
 

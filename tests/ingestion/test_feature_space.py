@@ -1,4 +1,4 @@
-"""Test sets share the space of their training set; labels and names of any kind are kept."""
+"""Test sets share the feature space of their training set; labels and names of any kind are kept."""
 
 import numpy as np
 import pandas as pd

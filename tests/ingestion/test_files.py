@@ -1,4 +1,4 @@
-"""Lines of files by byte ranges and in pieces: every line once, whole, wherever the cuts fall."""
+"""Files are read by byte ranges and in pieces: every line once and complete, wherever the cuts fall."""
 
 from __future__ import annotations
 

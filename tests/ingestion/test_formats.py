@@ -1,4 +1,4 @@
-"""File formats are found by their suffix: those of the package, and those that other packages bring."""
+"""File formats are found by suffix: the package's own, and those of plug-ins."""
 
 import textwrap
 
@@ -42,7 +42,7 @@ _FORMAT = """
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Put a package with an entry point where Python finds it, as pip would."""
+    """Install a package with an entry point, as pip would."""
 
     def install(module, value, text=""):
         site = tmp_path / "site"

@@ -1,4 +1,4 @@
-"""Files that anybody may have written become a store or an error that names them: no crash, no memory without end."""
+"""Untrusted files become a store, or an error that names them: no crash, no excessive memory."""
 
 import io
 import shutil
@@ -65,7 +65,7 @@ def test_any_bytes_are_ingested_or_refused(tmp_path, data, name):
 
 
 def archive(**members):
-    """An archive of arrays whose headers may lie."""
+    """Make an archive of arrays whose headers may lie."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, (shape, dtype, content) in members.items():

@@ -1,4 +1,4 @@
-"""Vocabularies that anybody may have written into a store: they are used, or an error names the store."""
+"""Untrusted vocabularies in a store are used, or an error names the store."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_malformed_ones_are_named(analyzer, changes, message) -> None:
 
 
 def test_a_small_one_of_large_arrays() -> None:
-    """Zeros take a thousandth of their memory in a file."""
+    """In a file, zeros take a thousandth of their memory."""
     content = packed(arrays_of(WHOLE["word"]) | {"zeros": np.zeros(1 << 22)}, np.savez_compressed)
     with pytest.raises(DamagedStore, match=r"its arrays take 33\.6 MB"):
         load(content, 3)

@@ -1,4 +1,4 @@
-"""Bad input: exit code 2, a message that names the place, and nothing left behind."""
+"""Bad input: exit code 2, a message that names file and line, and nothing left behind."""
 
 import bz2
 import gzip
@@ -37,7 +37,7 @@ BAD_LINES = {
 
 
 def refused(capsys, folder, *arguments):
-    """The message of an ingest that is refused and leaves nothing."""
+    """Check that an ingest is refused and leaves nothing behind; returns its message."""
     before = sorted(folder.iterdir())
     code, out, err = gdm(capsys, "ingest", *arguments, folder / "store.zarr")
     assert (code, out) == (2, ""), err
@@ -119,7 +119,7 @@ def test_files_that_cannot_be_read(tmp_path, capsys):
     secret.write_bytes(GOOD)
     secret.chmod(0)
     user = os.geteuid()
-    if user == 0:  # whom no file refuses
+    if user == 0:  # root may read any file
         os.seteuid(65534)
     try:
         with pytest.raises(BadInput, match=r"secret\.svm: cannot be read: Permission denied"):

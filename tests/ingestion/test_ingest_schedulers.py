@@ -18,7 +18,7 @@ OPTIONS = {"block_bytes": 8000}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the sources, and the chunks that the simplest way of ingesting them gives."""
+    """A folder with the sources, and the chunks of their simplest ingest."""
     folder = tmp_path_factory.mktemp("sources")
     write_svmlight(folder / "x.svm", MATRIX, LABELS)
     np.save(folder / "x.npy", MATRIX.toarray())
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def client(cluster):
-    """Of a scheduler and two worker processes."""
+    """The address of a scheduler with two worker processes."""
     with distributed.Client(cluster.address, set_as_default=False) as client:
         yield client
 

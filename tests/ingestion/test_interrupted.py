@@ -1,4 +1,4 @@
-"""An ingest that is killed goes on where it stopped; two at a time, or over an existing store, are refused."""
+"""A killed ingest resumes where it stopped; a second ingest at a time, or over an existing store, is refused."""
 
 import contextlib
 import itertools
@@ -33,16 +33,16 @@ from gdm_dask.system.locks import FileLock
 MATRIX = some_matrix(800, 300)
 LABELS = some_labels(800)
 OPTIONS = {"block_bytes": 40_000, "run_bytes": 60_000}
-#: For processes that something happens to: forty runs and forty blocks leave the time for it.
+#: For processes that get disturbed: forty runs and forty blocks leave time for it.
 MANY = {"block_bytes": 15_000, "run_bytes": 25_000}
 FLAGS = ["--block-size", "15kB", "--run-size", "25kB"]
-#: Kills at random moments; ``make chaos`` has more.
+#: Number of kills at random moments; ``make chaos`` has more.
 N_KILLS = int(os.environ.get("GDM_CHAOS_KILLS", 6))
 
 
 @pytest.fixture
 def source(tmp_path):
-    """Text that makes nearly twenty runs and as many blocks."""
+    """Text that needs nearly twenty runs and as many blocks."""
     return write_svmlight(tmp_path / "x.svm", MATRIX, LABELS)
 
 
@@ -67,7 +67,7 @@ def finished(partial):
 
 
 def count_finished(partial):
-    """Number of `finished`, in a moment: who waits for it leaves the time to the ingest."""
+    """Count `finished` after a short pause, which leaves processor time to the ingest."""
     names = []
     for folder in ("runs", "entries"):
         with contextlib.suppress(FileNotFoundError):
@@ -76,7 +76,7 @@ def count_finished(partial):
 
 
 def kill_after(process, partial, n_new, chance):
-    """Kill the process when `n_new` more runs or blocks are finished, or a little later, or when it ends."""
+    """Kill the process once `n_new` more runs or blocks are finished, or a little later, unless it ends first."""
     before = count_finished(partial)
     while is_running(process) and count_finished(partial) < before + n_new:
         time.sleep(0.001)
@@ -86,7 +86,7 @@ def kill_after(process, partial, n_new, chance):
 
 
 def ingest_with_kills(forks, chance, source, store):
-    """Ingest, killed at random moments until it gets through; returns how often it was killed."""
+    """Ingest and kill it at random moments until it finishes; returns the number of kills."""
     partial = store.with_name(f"{store.name}.partial")
     kept = {}
     for n_kills in itertools.count():
@@ -116,7 +116,7 @@ def test_killed_at_random_moments(tmp_path, source):
 
 
 def interrupted(source, store, stop_at, monkeypatch, **options):
-    """Ingest up to the moment when a step is about to begin, as if killed there."""
+    """Ingest until a step is about to begin, as if killed there."""
 
     class Killed(BaseException):
         pass
@@ -160,7 +160,7 @@ def test_killed_after_the_store_took_its_name(tmp_path, source, monkeypatch):
 
 
 def test_damaged_leftovers_are_made_anew(tmp_path, source, monkeypatch):
-    """After a loss of power, files that were finished may hold something else."""
+    """After a power failure, finished files may have other content."""
     gdm_dask.ingest(source, tmp_path / "whole", **OPTIONS)
     interrupted(source, tmp_path / "s", "driver._publish", monkeypatch)
     partial = tmp_path / "s.partial"
@@ -266,7 +266,7 @@ def test_what_is_no_store_is_never_overwritten(tmp_path, source):
 
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_overwriting_killed_at_any_moment_keeps_a_whole_store(tmp_path, source, monkeypatch, can_exchange):
-    """Where the system cannot exchange two names at once, the old store comes back with the next attempt."""
+    """If the system cannot swap two names atomically, the next attempt restores the old store."""
     if not can_exchange:
         monkeypatch.setattr(staging, "_exchange", lambda one, other: False)
     gdm_dask.ingest(source, tmp_path / "s", codec="none")

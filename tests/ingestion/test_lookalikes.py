@@ -1,4 +1,4 @@
-"""Lookalikes: the statistics of the sets that they stand for, and the same numbers however they are made."""
+"""Lookalikes have the statistics of the real sets, and the same values however they are generated."""
 
 import filecmp
 import json

@@ -1,4 +1,4 @@
-"""Scratch, plans and locks are private to their user: what somebody else planted is neither followed nor removed."""
+"""Scratch, plans and locks are private to their user: files that others planted are not followed or removed."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def victim(tmp_path):
-    """A folder that nobody wants to lose."""
+    """A folder that must not be lost."""
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "letter.txt").write_bytes(b"dear")
     yield tmp_path / "precious"
@@ -52,7 +52,7 @@ def mode_of(path):
 
 
 def killed(source, target, monkeypatch, **options):
-    """An ingest that ends before its blocks are made, as if killed."""
+    """Run an ingest that ends before it makes its blocks, as if killed."""
     with monkeypatch.context() as patch:
         patch.setattr("gdm_dask.ingestion.driver.make_blocks", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -60,7 +60,7 @@ def killed(source, target, monkeypatch, **options):
 
 
 def plan_of(target, runs, **scratch):
-    """A plan that names other runs, where the next ingest will look for one."""
+    """Plant a plan that names other runs, where the next ingest looks for one."""
     staging = Staging(Folder(target), **scratch)
     staging.path.mkdir(mode=0o700)
     (staging.path / "plan.json").write_text(json.dumps({"job": {}, "run_bytes": 1, "runs": str(runs)}))
@@ -126,7 +126,7 @@ def planted_mode(folder, monkeypatch):
 
 
 def planted_owner(folder, monkeypatch):
-    """As if the folder belonged to somebody else: tests may not be allowed to give it away."""
+    """Pretend that the folder belongs to another user: tests may not be allowed to change its owner."""
     lstat = os.lstat
 
     def foreign(path, **options):

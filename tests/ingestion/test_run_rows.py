@@ -1,4 +1,4 @@
-"""Rows of runs as steps from feature to feature, against plain sums."""
+"""Row pointers of runs, stored as steps from feature to feature, against plain sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gdm_dask.ingestion.runs import add_counts, find_bounds, make_rows
 
-#: Features with their numbers of nonzeros, some of which take more than 16 bits.
+#: Nonzeros per feature; some numbers take more than 16 bits.
 counted = st.dictionaries(
     st.integers(0, 300) | st.integers(0, 200_000),
     st.integers(1, 5) | st.integers(2**16 - 2, 2**16 + 2),

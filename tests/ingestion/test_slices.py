@@ -1,4 +1,4 @@
-"""Blocks from pieces of runs: the same however many runs are held at a time and whatever their types."""
+"""Blocks are the same however many runs are held at a time, and whatever their types."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gdm_dask.ingestion.sorting import sort_by_feature
 
-#: Numbers of features and samples that take all ways: one digit and several, keys of 32 and of 64 bits.
+#: Sizes that cover all code paths: one digit and several, keys of 32 and of 64 bits.
 features_and_samples = st.tuples(
     st.sampled_from([1, 3, 2**11, 10**5, 2**22 + 1, 10**8, 2**32 - 1]),
     st.sampled_from([1, 100, 2**16, 2**16 + 1, 2**32]),

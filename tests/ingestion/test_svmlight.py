@@ -24,7 +24,7 @@ NUMBER = rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
 def reference_line(line, base=1, n_features=None, drop=False):
-    """None for a blank line, (label, {feature: value}, unseen) for a good one, ValueError for a bad one."""
+    """Return None for a blank line, (label, {feature: value}, unseen) for a good one; raise ValueError if bad."""
     tokens = line.partition(b"#")[0].split()
     if not tokens:
         return None
@@ -52,7 +52,7 @@ def reference_line(line, base=1, n_features=None, drop=False):
 
 
 def reference(text, **options):
-    """Labels, entries and unseen of the good lines, and the numbers of the bad lines."""
+    """Return labels, entries and unseen of the good lines, and the numbers of the bad lines."""
     labels, rows, unseen, bad = [], [], 0, []
     for number, line in enumerate(text.split(b"\n")):
         try:
@@ -117,7 +117,7 @@ def assert_bit_equal(texts):
 
 @st.composite
 def decimals(draw):
-    """Any ordinary decimal that is not infinite."""
+    """Any finite ordinary decimal."""
     digits = draw(st.text("0123456789", min_size=1, max_size=25))
     dot = draw(st.integers(0, len(digits)))
     text = digits[:dot] + draw(st.sampled_from([".", ""] if dot == len(digits) else ["."])) + digits[dot:]
@@ -142,7 +142,7 @@ def test_printed_floats_equal_float(numbers, form):
 
 
 def halfway(number):
-    """Decimal text of the exact middle between a float and the next one."""
+    """Return the exact middle between a float and the next one, as decimal text."""
     middle = (Fraction(number) + Fraction(math.nextafter(number, math.inf))) / 2
     power = middle.denominator.bit_length() - 1  # the denominator is a power of two
     return f"{middle.numerator * 5**power}e-{power}"

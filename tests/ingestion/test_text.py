@@ -1,4 +1,4 @@
-"""Documents become stores: every form of corpus, every analyzer, with names; and the headers of mails stay out."""
+"""Documents become stores: every form of corpus and analyzer, with names, without the headers of mails."""
 
 import csv
 import gzip
@@ -258,7 +258,7 @@ def test_a_killed_ingest_leaves_the_vocabulary_of_the_store_that_is_there(tmp_pa
     gdm(*command, "3")
     with monkeypatch.context() as patch:
         patch.setattr("gdm_dask.ingestion.sources.documents.count_vocabulary", kill)
-        with pytest.raises(BadInput, match="exists: choose another name"):  # at once: counting may take long
+        with pytest.raises(BadInput, match="exists: choose another name"):  # early: counting may take long
             gdm(*command, "2")
     with monkeypatch.context() as patch:
         patch.setattr(Staging, moment, kill)

@@ -162,7 +162,7 @@ def test_a_restored_master_goes_on_to_the_same_bits(kind: str, merged: bool) -> 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_an_output_that_nobody_belongs_to_costs_nothing(form) -> None:
-    """A class that a fold does not hold: its intercept explains it."""
+    """If a fold lacks a class, the intercept explains that output."""
     instance = widen(make("sparse", n=120, d=20, n_cuts=5, C=50.0, seed=9), 3, "none", intercept=True, seed=9)
     absent = replace(instance, y=np.vstack([instance.targets, -np.ones(120)]))
     solution = feed(absent, as_rows=form, tol=1e-9)[0].solve()

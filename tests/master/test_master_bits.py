@@ -1,4 +1,4 @@
-"""The master problem gives the same bits again, on any number of cores, and the same answer for all kinds of rows."""
+"""The master problem gives the same bits on any number of cores, and the same answer for all kinds of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the master problem is solved with: products of rows, Gram matrices, the minimum on the simplex, intercepts."""
+"""Parts of the master problem: products of rows, Gram matrices, the minimum on the simplex, intercepts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows_of(X: np.ndarray, sizes: list[int]) -> Rows:
 
 
 def instance_of(kind: str, n: int, sizes: list[int], seed: int) -> tuple[Instance, Rows]:
-    """An instance with as many features as the cuts of these sizes hold, and its rows, cut by cut."""
+    """Make an instance with cuts of these sizes; returns its rows by cut, too."""
     d = sum(sizes)
     instance = make(kind, n, d + 1, 1, 1.0, seed)
     instance.X = instance.X[:d]
@@ -69,7 +69,7 @@ def test_products_of_rows(
     gram, sums = gram_of(part, change, w)
     np.testing.assert_allclose(gram, (Z[chosen] * counts) @ Z[chosen].T, atol=1e-9)
     np.testing.assert_allclose(sums, Z[chosen] @ counts, atol=1e-9)
-    np.testing.assert_allclose(rows.scores(a), a @ Z.T, atol=1e-9)  # those it was taken from are as they were
+    np.testing.assert_allclose(rows.scores(a), a @ Z.T, atol=1e-9)  # the original is unchanged
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -84,7 +84,7 @@ def test_products_of_rows(
 def test_carried_gram_matrices(
     kind: str, n: int, sizes: list[int], weighting: str | None, centred: bool, seed: int
 ) -> None:
-    """Rows and samples come and go, in any order; a part of the rows and a restored one go on as well."""
+    """Rows and samples come and go in any order, also for a part of the rows and after a restore."""
     d = sum(sizes)
     instance = make(kind, n, d + 1, 1, 1.0, seed)
     rng, Z, rows = np.random.default_rng(seed), instance.normalised(), Rows(n)
@@ -136,7 +136,7 @@ def test_gram_matrices_are_summed_up_anew_when_as_many_samples_have_changed_as_a
 @pytest.mark.parametrize("values", ["ones", "floats"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gram_matrices_of_many_samples(share: float, values: str, weighted: bool) -> None:
-    """Over several spans and ranges, where few samples change and where most do, for all rows and for new ones."""
+    """Several spans and ranges, with few and with most samples changed, for all rows and for new ones."""
     rng, n, d = np.random.default_rng(0), 150_000, 21
     X = (rng.random((d, n), np.float32) < rng.uniform(0.01, 0.2, d)[:, None]).astype(np.float64)
     if values == "floats":

@@ -1,4 +1,4 @@
-"""Data sets of the paper's comparison that are generated, thinned out or kept, on small ones."""
+"""Generated, sampled and cached data sets of the paper's comparison, in small sizes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_twin_takes_the_place_of_missing_files() -> None:
 
 
 def test_results_on_a_twin_say_so_and_failures_too(folders: Path, tmp_path: Path) -> None:
-    """With the real files in place they do not; a set that has no lookalike never does."""
+    """With the real files they do not, nor do sets without a lookalike."""
     (folders / "webspam").mkdir()
     (folders / webspam.PAGES).touch()
     for name, sample, expected in (
@@ -107,7 +107,7 @@ def test_samples_of_large_text(tmp_path: Path) -> None:
 
 
 def test_shifted_digits() -> None:
-    """Each digit at every place; the mean of the middle place lies in the middle."""
+    """Each digit is at every position, and the unshifted mean lies in the middle."""
     milli = np.full((3, SIDE * SIDE), -1000)
     milli[:, 0] = [1000, 0, 500]  # ink in the upper left corner only
     X, y = shifted(milli, np.array([0, 1, 7]))

@@ -17,7 +17,7 @@ WHOLE, PART = "USPS 0 v 1", "USPS 0 v 1, 9 samples"
 
 @pytest.fixture(autouse=True)
 def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of two digits, a 0 and a 1, for training and test alike."""
+    """A file of two digits, a 0 and a 1, for both training and test."""
     monkeypatch.setenv("GDM_DATA", str(tmp_path))
     (tmp_path / "usps").mkdir()
     milli = np.random.default_rng(0).integers(-1000, 1001, (2, SIDE * SIDE))

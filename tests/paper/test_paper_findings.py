@@ -1,4 +1,4 @@
-"""FINDINGS.md says nothing that the committed results do not contain; the claims that must hold do."""
+"""FINDINGS.md says only what the committed results contain, and required claims hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_findings_are_those_of_the_results(findings: Findings) -> None:
 
 
 def test_no_result_is_typed_into_the_template() -> None:
-    """Beyond the places only whole numbers, the paper's tau = 0.25 and sections stand in the text."""
+    """Outside placeholders, the text has only integers, the paper's tau = 0.25, sections and version numbers."""
     text = re.sub(r"\{\{.+?\}\}", "", template(), flags=re.DOTALL)
     assert set(re.findall(r"\d+\.\d+", text)) <= {"0.25", "4.1", "0.1"}
 
@@ -59,7 +59,7 @@ def test_parts_of_a_set_have_means_of_their_own() -> None:
 
 
 def test_gdm_is_ahead_on_the_synthetic_set(findings: Findings) -> None:
-    """The mean over five seeds; MethodA knows the truth and is compared all the same."""
+    """Means over five seeds; MethodA is compared, too, although it knows the truth."""
     means = summary(findings.results.query("dataset == 'synthetic'")).set_index(["size", "method"])
     for size in (50, 100):
         part = means.loc[size]

@@ -1,4 +1,4 @@
-"""Each method of the paper's comparison on examples that are worked by hand from its definition."""
+"""Each method of the paper's comparison, on examples worked by hand from its definition."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_l1_svm_leaves_out_what_corrects_nothing() -> None:
 
 
 def test_the_path_of_l1_svm() -> None:
-    """One path gives what each number of features gives by itself; the reach is chosen on the training data alone."""
+    """One path equals separate runs for each number of features; only training data chooses the reach."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 40))
     y = np.where(X[:, :6] @ [3, 2.5, 2, 1.5, 1, 0.5] > 0, 1, -1)
@@ -155,7 +155,7 @@ def test_the_path_of_l1_svm() -> None:
 
 
 def test_the_reach_of_l1_svm_is_the_best_on_held_out_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path is replaced by one whose machine with 80 features is right, and whose others are noise alike."""
+    """On this path only the model with 80 features is right; all others are noise."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1000, 1000))
     y = np.where(X[:, 0] > 0, 1, -1)
@@ -187,7 +187,7 @@ def test_gdm_and_its_affiliated_features() -> None:
 
 @pytest.mark.parametrize("name", [*TEN, *PEERS, *MACHINES])
 def test_constant_and_sparse_columns(name: str) -> None:
-    """Constant columns are never seen by a method, and a sparse matrix does as well as a dense one."""
+    """Methods never see constant columns, and treat sparse and dense matrices alike."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((32, 5)) * (rng.random((32, 5)) < 0.8)
     X[:, 0], X[:, 3] = 0, Y * (1 + rng.random(32))

@@ -26,7 +26,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("paper")
     with pytest.MonkeyPatch.context() as patch:
         for name in THREADS:
-            patch.setenv(name, "1")  # so that it is as before in the end
+            patch.setenv(name, "1")  # restores the original at the end
         main(["quick", "--sizes", str(SIZE), "--results", str(folder)])
         yield folder
 
@@ -48,7 +48,7 @@ def test_every_method_has_a_cell(table: pd.DataFrame) -> None:
 
 
 def test_what_is_expected_of_the_small_set(table: pd.DataFrame) -> None:
-    """It holds, and `make paper-quick` would notice if it did not."""
+    """The expectations hold, and `make paper-quick` fails if they do not."""
     rows = table.reset_index()
     assert broken(rows) == []
     assert broken(rows[rows["method"] != "rcfs"]) == ["rcfs: no result"]

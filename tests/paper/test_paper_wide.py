@@ -1,4 +1,4 @@
-"""The wide suite: its data, its judge, and what is said of its results, on numbers that are worked by hand."""
+"""The wide suite: its data, its judge and its texts, on numbers worked by hand."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TestJudge:
             assert blind["accuracy"] > 0.85 > blind["score"]  # what accuracy would hide
 
     def test_c_is_a_matter_of_the_training_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Decisions are the same whatever else is decided, and C is the best on folds."""
+        """Decisions do not depend on other test samples, and C is the best on folds."""
         together = tuned_decision(self.X[:200], self.y[:200], self.X[200:])
         alone = tuned_decision(self.X[:200], self.y[:200], self.X[200:201])
         assert together[0] == pytest.approx(alone[0])
@@ -282,7 +282,7 @@ class TestData:
 def test_a_stopped_run_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A cell that is there is taken as it is; the others are run, and all are compared."""
+    """An existing cell is kept, the others are run, and all are compared."""
     for name in THREADS:
         monkeypatch.setenv(name, "1")
     (tmp_path / "cells").mkdir()

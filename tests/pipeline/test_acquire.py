@@ -1,4 +1,4 @@
-"""Acquiring files: local ones, and downloads from a server that breaks, redirects and lies."""
+"""Acquiring files: local files, and downloads from a server that breaks off, redirects and lies."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves CONTENT; breaks off after `breaks` bytes as often as the list says."""
+    """Serves CONTENT; each number in `breaks` makes it break off once, after that many bytes."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -194,7 +194,7 @@ def test_checksums_of_unchanged_files_are_not_computed_again(tmp_path, monkeypat
     os.utime(file, (1e9, 1e9))
     known: dict = {}
     first = content_hash(file.parent, known)
-    monkeypatch.setattr(module.hashlib, "file_digest", None)  # reading again would fail
+    monkeypatch.setattr(module.hashlib, "file_digest", None)  # a second read would fail
     assert content_hash(file.parent, known) == first
     monkeypatch.undo()
     file.write_text("two")

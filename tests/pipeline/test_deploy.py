@@ -1,4 +1,4 @@
-"""Everything in ``deploy/`` is checked: commands are parsed by the program that they start, files by their schemas."""
+"""Everything in ``deploy/`` is valid: programs parse their own commands, and schemas check the files."""
 
 import configparser
 import importlib.util
@@ -32,7 +32,7 @@ from gdm_dask.pipeline import load_pipeline
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 PAGES = sorted(DEPLOY.rglob("*.md"))
-#: Programs of others that pages may name; their files must exist.
+#: Third-party programs that pages may name; their files must exist.
 OTHERS = {
     "docker",
     "kubectl",
@@ -49,14 +49,14 @@ OTHERS = {
 
 
 def site(package, *parts):
-    """A data file of an installed package, without importing it."""
+    """Return a data file of an installed package, without importing the package."""
     found = find_spec(package)
     assert found is not None
     return Path(found.submodule_search_locations[0]).joinpath(*parts)
 
 
 def shell_lines(page):
-    """Commands in the ``sh`` blocks of a page, and cron lines in its text."""
+    """List the commands in the ``sh`` blocks of a page, and the cron lines in its text."""
     text = page.read_text()
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", text, re.S):
         for line in block.replace("\\\n", " ").splitlines():
@@ -67,7 +67,7 @@ def shell_lines(page):
 
 
 def words_of(line):
-    """The words of a command, without variables before it and redirections behind."""
+    """Split a command into words, without leading variables and trailing redirections."""
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words.pop(0)
@@ -75,7 +75,7 @@ def words_of(line):
 
 
 def parse_gdm(words):
-    """Parse a ``gdm`` command line as the program would; wrong words raise."""
+    """Parse a ``gdm`` command line as the program would; wrong options raise."""
     group = typer.main.get_command(app)
     context = group.make_context("gdm", list(words))
     rest = [*context._protected_args, *context.args] if hasattr(context, "_protected_args") else context.args
@@ -119,7 +119,7 @@ def check_command(words):
 
 
 def check_inner_command(words):
-    """What a container is told to run: behind the image, the service of the compose file, or ``--``."""
+    """Return the command of a container: the words after the image, the compose service, or ``--``."""
     if words[:2] == ["docker", "run"]:
         parse_gdm(words[words.index("gdm") + 1 :])
     elif words[-1] != "job" and words[0] == "docker" and "run" in words and "--entrypoint" not in words:
@@ -205,7 +205,7 @@ def test_the_image_is_made_of_what_is_there():
 
 
 def test_compiled_kernels_have_a_place():
-    """The image has them from its build; a service without a home keeps them in its cache folder."""
+    """The image contains them; a service without a home keeps them in its cache folder."""
     image = (DEPLOY / "container/Containerfile").read_text()
     folder = re.search(r"NUMBA_CACHE_DIR=(\S+)", image).group(1)
     assert re.search(rf"chown gdm .*{folder}", image)
@@ -245,7 +245,7 @@ def test_kubernetes_files_fit_their_schemas(document):
 
 
 def closed(schema):
-    """A schema that refuses keys it does not name, as a strict server does."""
+    """Make a schema refuse unknown keys, as a strict server does."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -312,7 +312,7 @@ def test_the_batch_script_is_right(tmp_path):
         "job-name", "nodes", "ntasks-per-node", "cpus-per-task", "mem", "time", "signal", "output",
     }  # fmt: skip
     cores = options["cpus-per-task"]
-    assert f"export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-{cores}}}" in text  # srun has it from nowhere else
+    assert f"export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-{cores}}}" in text  # srun's only source for it
     assert f"--nthreads {cores} " in text
     for line in re.findall(r"^(?:srun )?(?:dask|gdm) .*$", text, re.M):
         line = (
@@ -326,7 +326,7 @@ def test_the_batch_script_is_right(tmp_path):
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_the_batch_script_runs_a_pipeline_with_a_cluster(tmp_path):
-    """With `srun` as a program that runs its arguments, the script is what Slurm would run."""
+    """Run the script as Slurm would, with an `srun` that just runs its arguments."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
     (binaries / "srun").write_text('#!/bin/sh\nexec "$@"\n')
@@ -351,7 +351,7 @@ def test_the_batch_script_runs_a_pipeline_with_a_cluster(tmp_path):
 
 
 def slurm_cluster():
-    """The script as a module."""
+    """Import the script as a module."""
     spec = importlib.util.spec_from_file_location("slurm_cluster", DEPLOY / "slurm/cluster.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -389,7 +389,7 @@ cluster.main()
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_pipeline_on_workers_of_dask_jobqueue(tmp_path):
-    """With jobs that are processes of this machine; log, summary and exit codes are those of ``gdm run``."""
+    """Jobs are processes on this machine; log, summary and exit codes equal those of ``gdm run``."""
     (tmp_path / "small.toml").write_text(
         'name = "small"\n[ingest.train]\nreader = "twin"\nlike = "paper"\nscale = 0.03\n'
         "[fit]\nn_features_to_select = 3\n"

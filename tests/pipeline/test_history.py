@@ -197,7 +197,7 @@ def test_metrics_that_cannot_be_written_change_nothing(place, monkeypatch, caplo
     assert run_pipeline(load_pipeline("paper.toml", [nowhere])).status == "done"
     assert "history.prometheus" in caplog.text
     monkeypatch.setitem(dask.config.config["gdm_dask"], "wait-for-workers", 1.0)
-    with pytest.raises(EngineError):  # and not one about the metrics
+    with pytest.raises(EngineError):  # and none about the metrics
         run_pipeline(load_pipeline("paper.toml", [nowhere, "fit.tau=0.4", "fit.scheduler=tcp://127.0.0.1:1"]))
     assert [record.exit_code for record in History(place / "runs/paper").records()] == [0, 3]
 
@@ -218,5 +218,5 @@ def test_a_full_disk_is_not_bad_input(place, monkeypatch, number, code):
 
 @pytest.mark.slow
 def test_a_schedule_with_kills_and_overlaps_leaves_nothing_wrong(tmp_path):
-    ended = soak(tmp_path, 4, seed=2)  # one is killed, one of two at once is terminated
+    ended = soak(tmp_path, 4, seed=2)  # one is killed, and one of two parallel ones is terminated
     assert ended["done"] >= 2

@@ -1,4 +1,4 @@
-"""Pipeline files that anybody may have written: they are checked, or an error names them; nothing else happens."""
+"""Untrusted pipeline files are valid, or an error names them; nothing else happens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_texts_that_exhaust_a_parser(tmp_path, text, message) -> None:
 
 
 def test_a_long_list_takes_no_time_without_end() -> None:
-    """Each of its lines was once tried as the last one."""
+    """Parsing once tried each of its lines as the last one."""
     text = "a = [\n" + "1,\n" * 100_000 + "]\nb = 2\n[c]\n"
     began = time.process_time()
     assert key_lines(text) == {"a": 1, "b": 100_003, "c": 100_004}

@@ -1,4 +1,4 @@
-"""Pipelines: checked files, stages that run only when something changed, and runs that go on where they failed."""
+"""Pipelines: checked files, stages that run only after a change, and runs that resume where they failed."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def place(tmp_path, monkeypatch, rows):
 
 @pytest.fixture(scope="module")
 def finished(rows, tmp_path_factory):
-    """A place where the pipeline has run once, and the record of that run."""
+    """A folder in which the pipeline has run once, and the record of that run."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         enter(folder, patch, rows)
@@ -61,14 +61,14 @@ def finished(rows, tmp_path_factory):
 
 @pytest.fixture
 def before(place, finished):
-    """The record of a first run, which `place` then holds."""
+    """Return the record of a first run, whose results `place` then holds."""
     folder, record = finished
     shutil.copytree(folder / "runs", place / "runs", symlinks=True)
     return record
 
 
 def bring(file, day):
-    """Put a file in the place of the source, as of some day."""
+    """Replace the source by a file with a given date."""
     shutil.copy(file, "new.svm")
     os.utime("new.svm", (1e9 + 86400 * day,) * 2)
     os.replace("new.svm", "rows.svm")
@@ -209,7 +209,7 @@ def test_a_fit_that_was_interrupted_goes_on_from_its_checkpoint(place, monkeypat
 
 @pytest.mark.parametrize("damage", ["short", "folder", "of another fit"])
 def test_a_damaged_checkpoint_costs_work_and_nothing_else(place, before, caplog, damage):
-    """Nobody is there to pass --overwrite."""
+    """An unattended run cannot pass --overwrite."""
     (folder,) = (place / "runs/tiny/runs").iterdir()
     for file in folder.iterdir():
         file.unlink()
@@ -419,7 +419,7 @@ for module in list(sys.modules.values()):
 
 
 def test_the_code_of_a_stage_is_all_that_it_loads(tmp_path):
-    """What Python loads while a stage works, against what its key is made of."""
+    """Compare the modules that Python loads while a stage runs with those in its key."""
     package = Path(gdm_dask.__file__).parent
     for kind in (steps.Ingest, steps.Fit):
         ran = subprocess.run(
@@ -446,7 +446,7 @@ def test_every_reader_and_every_kind_of_data_can_be_chosen():
 
 
 class Rank(Step):
-    """A step that nothing else knows: it writes the supports into a file."""
+    """A step unknown to the package: it writes the supports to a file."""
 
     name, stage = "rank", "rank"
     table = Table({"top": Key(int, between=(1, 100))})
@@ -472,7 +472,7 @@ class Rank(Step):
 
 
 def test_a_step_is_added_by_its_class_alone(place, monkeypatch):
-    """It runs; it is skipped when nothing changed; it runs again when its input, its settings or its output did."""
+    """It runs, is skipped if nothing changed, and runs again if its input, settings or output changed."""
     monkeypatch.setattr(steps, "STEPS", (*steps.STEPS, Rank))
     monkeypatch.setattr(Rank, "runs", [])
     assert planned()["rank"] == "would run if an earlier step does"

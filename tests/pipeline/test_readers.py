@@ -1,4 +1,4 @@
-"""Readers of a pipeline: labels that lie in a file of their own, and files that are not what they should be."""
+"""Readers of a pipeline: labels in a separate file, and files with wrong content."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One decision function: the same bits from any form of the data, and from any place that needs decision values."""
+"""One decision function: the same bits from any form of the data, and for every caller."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from gdm_dask.model import decision
 
 @pytest.fixture(scope="module", params=["sparse", "dense"])
 def case(request, tmp_path_factory):
-    """A matrix, the store that was made of it, and a model that was fitted on it."""
+    """A matrix, its store, and a model fitted on it."""
     matrix, labels = some_matrix(), some_labels(60)
     X = matrix if request.param == "sparse" else matrix.toarray()
     store = ingest(X, tmp_path_factory.mktemp("decision") / "s.zarr", labels)
@@ -20,7 +20,7 @@ def case(request, tmp_path_factory):
 
 
 def shuffled(matrix):
-    """The same matrix with the entries of each row in reverse, and one of them as a sum."""
+    """Reverse the entries of each row of a matrix, and split one of them into a sum."""
     rows = sp.csr_array(matrix).tocoo()
     first = int(np.flatnonzero(rows.data)[0])
     value = rows.data[first]
@@ -35,7 +35,7 @@ def shuffled(matrix):
 
 
 def in_order(columns, coef, intercept):
-    """Sample by sample, product by product, in Python's own arithmetic."""
+    """Compute decisions sample by sample and product by product, in plain Python."""
     found = []
     for row in columns.tolist():
         total = 0.0

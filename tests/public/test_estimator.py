@@ -1,4 +1,4 @@
-"""The estimator: scikit-learn's own checks, its place among scikit-learn's tools, and what its attributes mean."""
+"""The estimator: scikit-learn's own checks, use with scikit-learn's tools, and the meaning of its attributes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, redundancy_
 
 @pytest.fixture(scope="module")
 def data() -> tuple[np.ndarray, np.ndarray]:
-    """Samples x features, with labels that some groups of features tell."""
+    """Samples x features, with labels that some groups of features predict."""
     X, y = informative(40, 120, 1)
     return X.T.copy(), y
 
@@ -117,7 +117,7 @@ def test_a_positive_weight_speaks_for_the_second_class() -> None:
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
 @pytest.mark.parametrize("cut_size", ["auto", 3, 50])
 def test_exactly_as_many_features_as_wanted(data, k: int, cut_size, C: float) -> None:
-    """Also with a heavy ridge, where a few features are enough for the machine: it is k that is asked for."""
+    """Exactly k are selected, also with a strong ridge, for which a few features would do."""
     gdm = GroupDiscoveryMachine(n_features_to_select=k, tau=0.4, cut_size=cut_size, C=C).fit(*data)
     assert len(gdm.support_features_) == len(gdm.weights_) == gdm.coef_.shape[1] == k
     assert len(set(gdm.support_features_.tolist())) == k
@@ -131,7 +131,7 @@ def test_fewer_features_than_wanted_is_a_warning_with_their_number(data) -> None
     with pytest.warns(UserWarning, match=r"(\d+) support features were found, fewer than n_features_to_select=40"):
         gdm = GroupDiscoveryMachine(n_features_to_select=40, tau=0.4).fit(X, y)
     found = gdm.support_features_.tolist()
-    assert reference.uncovered(close, found) == sorted(found)  # nothing is left that could have been taken
+    assert reference.uncovered(close, found) == sorted(found)  # no feature is left to take
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,6 @@ def test_callback_and_lines(data, capsys) -> None:
     gdm = GroupDiscoveryMachine(cut_size=2, max_cuts=4, verbose=1).fit(*data, callback=seen.append)
     assert [iteration.number for iteration in seen] == list(range(1, gdm.n_cuts_ + 1))
     assert seen == gdm.history_
-    lines = capsys.readouterr().err.splitlines()  # a scheduler of another test may write there, too
+    lines = capsys.readouterr().err.splitlines()  # another test's scheduler may write there, too
     assert [line for line in lines if line.startswith("cut ")] == [str(iteration) for iteration in seen]
     assert {"scores", "matching", "master", "groups", "refit", "total"} <= set(gdm.timings_)

@@ -1,4 +1,4 @@
-"""Fits with every measure: supports that it keeps apart, groups that it makes, the same bits everywhere, and files."""
+"""Fits with every measure: uncorrelated supports, groups, the same bits everywhere, and files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FITTED = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_
 
 
 def signals(measure: str, n: int = 400, sparse: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """Features (samples x features) in four groups: copies, and copies that no straight line tells."""
+    """Features (samples x features) in four groups: copies, and nonlinear copies."""
     rng = np.random.default_rng(4)
     sources = rng.normal(size=(n, 4)) * (rng.random((n, 4)) < (0.6 if sparse else 1.0))
     y = np.where(sources @ [2.0, -1.5, 1.0, 0.7] + 0.4 * rng.normal(size=n) > 0, 1, -1)

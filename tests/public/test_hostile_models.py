@@ -1,4 +1,4 @@
-"""Models that anybody may have written, with checksums that are right: they load, or an error names them."""
+"""Untrusted models with valid checksums load, or an error names them."""
 
 import hashlib
 import io
@@ -27,7 +27,7 @@ def saved(tmp_path_factory):
 
 
 def rewritten(saved, target, document=None, arrays=None, content=None):
-    """A model with other files, and a checksum to match."""
+    """Write a model with other files and a matching checksum."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     if arrays is not None:
@@ -45,7 +45,7 @@ def rewritten(saved, target, document=None, arrays=None, content=None):
 
 
 def use(path):
-    """Load a model and ask it something; how it is refused, or the path."""
+    """Load a model and use it; returns the refusal, or else the path."""
     try:
         model = GroupDiscoveryMachine.load(path)
     except BadInput as error:
@@ -88,7 +88,7 @@ def test_malformed_models_are_named(saved, tmp_path, changes, message):
 
 
 def test_a_small_file_of_large_arrays(saved, tmp_path):
-    """Zeros take a thousandth of their memory in a file."""
+    """In a file, zeros take a thousandth of their memory."""
     buffer = io.BytesIO((saved / "model.npz").read_bytes())
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as packed, packed.open("names.text.npy", "w") as member:
         np.lib.format.write_array_header_1_0(member, {"descr": "|u1", "fortran_order": False, "shape": (1 << 27,)})

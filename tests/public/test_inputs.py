@@ -1,4 +1,4 @@
-"""All that `fit` takes means the same: arrays, sparse matrices, Dask arrays, DataFrames, stores and their paths."""
+"""All inputs of `fit` are equivalent: arrays, sparse matrices, Dask arrays, DataFrames, stores and their paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def data(request) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def fitted(data) -> dict[str, GroupDiscoveryMachine]:
-    """By how the rows are stored, which is all that may change the last bits."""
+    """Inputs by how their rows are stored, the only thing that may change the last bits."""
     X, y = data
     return {
         "dense": GroupDiscoveryMachine(**SETTINGS).fit(X, y),
@@ -34,7 +34,7 @@ def fitted(data) -> dict[str, GroupDiscoveryMachine]:
 
 
 def assert_same(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
-    """The same to the bit, from supports to groups."""
+    """Check that fits are the same to the bit, from supports to groups."""
     for name in ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)

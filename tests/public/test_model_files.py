@@ -1,4 +1,4 @@
-"""A saved machine comes back as it was; files that are damaged, missing or too new are refused."""
+"""A saved machine loads unchanged; damaged, missing or too new files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots draw on the axes they are given what the machine holds."""
+"""Plots draw the machine's data on the given axes."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_analyses_and_pages(X, labels, numbers, kind, tmp_path) -> None:
 
 
 def test_numbers_on_the_command_line(capsys, X, numbers, tmp_path) -> None:
-    """A store of numbers is fitted to numbers; whole numbers only if the task says so."""
+    """A store of floats is a regression task; one of integers only if `task` says so."""
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", numbers[:, 0].round())
     np.save(tmp_path / "few.npy", (numbers[:, 0] > 104).astype(int) + (numbers[:, 0] > 110))

@@ -1,4 +1,4 @@
-"""The way through the code is short: how many files a piece of work passes through, with ceilings that only fall."""
+"""Walks through the code stay short: ceilings on the number of files, which only fall."""
 
 import subprocess
 import sys

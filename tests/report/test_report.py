@@ -1,4 +1,4 @@
-"""What a report gathers, and its forms: everything agrees with the machine, and nothing in a name is more than text."""
+"""A report agrees with the machine in all its formats, and treats names as text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_numbers_are_those_of_the_machine(machine) -> None:
 
 
 def words(machine: GroupDiscoveryMachine) -> list[str]:
-    """All texts about how a fit ended."""
+    """Collect all texts about how a fit ended."""
     report = gather(machine)
     return [report["sentence"], render(report, "md"), card(machine), plot.convergence(machine).get_title()]
 
@@ -74,7 +74,7 @@ def test_a_fit_without_k_converges_or_not(tol: float, state: str) -> None:
 @pytest.mark.parametrize(("tau", "kind"), [(0.25, "uncorrelated features"), (0.0, "features")])
 def test_a_certificate_is_one_sentence(tau: float, kind: str) -> None:
     machine = fitted(certify=True, tau=tau)
-    machine.certified_share_ = 0.87699  # rounded down: more is not proved
+    machine.certified_share_ = 0.87699  # rounded down: no more is proved
     n_reads = machine.counts_["certify_passes"]
     expected = f"The supports explain at least 87.6% of what any 6 {kind} can explain; the proof took {n_reads} reads"
     for text in words(machine)[:3]:
@@ -175,7 +175,7 @@ def test_other_forms_are_refused(machine, tmp_path: Path) -> None:
 
 
 class Scripts(HTMLParser):
-    """Counts elements and collects what refers to other places."""
+    """Counts elements and collects references to other resources."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -306,7 +306,7 @@ def test_command_line(tmp_path: Path, monkeypatch) -> None:
     assert report["stability"] == expected.to_dict()
     GroupDiscoveryMachine(3, scheduler="synchronous").fit(store).save("first")
     assert run.invoke(app, ["report", "first", "-o", "report.json"]).exit_code == 0
-    assert json.loads(Path("report.json").read_text())["stability"] is None  # it was of the fit before
+    assert json.loads(Path("report.json").read_text())["stability"] is None  # it belonged to the previous fit
 
 
 def test_a_chain_may_end_below_the_limit() -> None:

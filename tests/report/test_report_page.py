@@ -1,4 +1,4 @@
-"""The page in a real browser: loads without a complaint, answers to pointer and keys, runs nothing it is given."""
+"""The page in a real browser: loads without errors, responds to pointer and keys, runs no injected code."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_thousands_of_supports_and_a_huge_group(page, tmp_path: Path) -> None:
 
 
 def slowness() -> float:
-    """How much slower than a quiet machine this one is now: others may be using it."""
+    """Measure how much slower this machine is than a quiet one: others may be using it."""
     clock = time.perf_counter()
     sum(range(3_000_000))
     return max(1.0, (time.perf_counter() - clock) / 0.06)

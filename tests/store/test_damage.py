@@ -1,4 +1,4 @@
-"""Every damage to every array of a store is an error that names the place, never zeros."""
+"""Any damage to any array of a store raises an error that names the place; it never reads as zeros."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ KINDS = ("sparse", "dense")
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Whole stores of both kinds with names and ids, each with a sister whose chunks are other ones."""
+    """Intact stores of both kinds with names and ids, each with a sister store whose chunks differ."""
     folder = tmp_path_factory.mktemp("whole")
     for seed, name in enumerate(("", "sister ")):
         matrix = some_matrix(seed=seed)
@@ -31,7 +31,7 @@ def whole(tmp_path_factory):
 
 
 def first_chunk(folder, array):
-    """A chunk file of an array; its only one."""
+    """Return the only chunk file of an array."""
     return next(path for path in sorted((folder / array / "c").rglob("*")) if path.is_file())
 
 
@@ -82,7 +82,7 @@ def test_damaged_chunks_are_found(tmp_path, whole, kind, array, how):
 
 
 def read_through(store, array):
-    """Read what a user would, so that the array is needed."""
+    """Read like a user, so that the array is needed."""
     if array == "targets":
         return store.y
     if array.startswith("sample_ids"):
@@ -157,7 +157,7 @@ def test_commands_tell_of_damage(tmp_path, whole, capsys):
 
 
 def test_what_checksums_cannot_tell_is_found(tmp_path, whole):
-    """A store whose arrays are whole but do not fit each other."""
+    """A store whose arrays are intact but do not match each other."""
     shutil.copytree(whole / "sparse", tmp_path / "s")
     store = gdm_dask.open_store(tmp_path / "s")
     block = store.load_block(1)

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and what could not be written leaves nothing behind."""
+"""Files are written atomically, and failed writes leave nothing behind."""
 
 from pathlib import Path
 

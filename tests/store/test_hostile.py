@@ -1,4 +1,4 @@
-"""Stores that anybody may have written, with checksums that are right: an error that names them, never a crash."""
+"""Untrusted stores with valid checksums: an error that names them, never a crash."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def whole(tmp_path_factory):
 
 
 def use(path, verified=False):
-    """All that reads a store, but for its names."""
+    """Use everything that reads a store, except its names."""
     store = gdm_dask.open_store(path)
     if verified:
         store.verify()
@@ -37,12 +37,12 @@ def use(path, verified=False):
         store.read_block(number)
     store.read_rows(np.arange(store.shape[0]))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers that are finite, but not those of any data
+        warnings.simplefilter("ignore")  # finite numbers, but of no real data
         gdm_dask.GroupDiscoveryMachine(3, scheduler="synchronous").fit(store)
 
 
 def refusal(path, verified=False):
-    """How the use of a store is refused; the path where it is not."""
+    """Use a store; returns the refusal, or else the path."""
     try:
         use(path, verified)
     except BadInput as error:
@@ -51,7 +51,7 @@ def refusal(path, verified=False):
 
 
 def rewritten(whole, target, change):
-    """A sparse store whose block 1 has other arrays, with a manifest to match."""
+    """Make a sparse store whose block 1 has other arrays, with a matching manifest."""
     shutil.copytree(whole / "sparse", target)
     store = gdm_dask.open_store(target)
     block = store.load_block(1)
@@ -116,7 +116,7 @@ def test_faults_that_only_verify_finds(whole, tmp_path, change, message):
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 @pytest.mark.parametrize("length", [0, 1, -1])
 def test_chunks_of_another_length(whole, tmp_path, kind, length):
-    """A short chunk would leave the memory behind it as it was."""
+    """A short chunk would leave stale memory behind it."""
     shutil.copytree(whole / kind, tmp_path / "s")
     store = gdm_dask.open_store(tmp_path / "s")
     codec = store.manifest.codec
@@ -139,7 +139,7 @@ def test_a_replaced_store_is_called_replaced(tmp_path):
 
 
 def edited(whole, target, change):
-    """A store whose manifest was changed, with a right checksum."""
+    """Make a store with a changed manifest and a valid checksum."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(whole, target)
     root = json.loads((target / "zarr.json").read_bytes())
@@ -189,7 +189,7 @@ def test_any_manifest_opens_or_is_refused(whole, tmp_path, data, kind):
 @FUZZ
 @given(data=st.data())
 def test_any_bytes_of_a_chunk_are_read_or_refused(whole, tmp_path, data):
-    """Checksums are made right, so that the bytes reach the decoder and what follows it."""
+    """Checksums are valid, so that the bytes reach the decoder and the code after it."""
     target = tmp_path / "s"
     name = data.draw(st.sampled_from(["indptr", "indices", "values", "means"]))
     key = f"blocks/00001/{name}/c/0"
@@ -201,5 +201,5 @@ def test_any_bytes_of_a_chunk_are_read_or_refused(whole, tmp_path, data):
 
     edited(whole / "sparse", target, change)
     (target / key).write_bytes(body + crc.to_bytes(4, "little"))
-    # numbers that are not those of any data can make a fit stop with any error
+    # made-up numbers can make a fit stop with any error
     assert str(tmp_path) in refusal(target, verified=name in ("values", "means"))

@@ -1,4 +1,4 @@
-"""The memory limit is a promise about all processes, whatever the size of the source."""
+"""The memory limit holds for all processes together, whatever the size of the source."""
 
 import time
 
@@ -15,7 +15,7 @@ LIMIT = 450_000_000
 
 
 def peak_of(*arguments):
-    """Largest memory of a command line and its children, in bytes; it must succeed."""
+    """Run a command line, which must succeed; returns the peak memory of it and its children in bytes."""
     process = start_gdm(*arguments)
     tree, peak = psutil.Process(process.pid), 0
     while process.poll() is None:
@@ -30,7 +30,7 @@ def peak_of(*arguments):
 
 
 def write_lines(path, lines, n_bytes):
-    """A file of the same lines again and again."""
+    """Write the same lines to a file many times."""
     block = "".join(lines).encode()
     with open(path, "wb") as file:
         for _ in range(n_bytes // len(block)):
@@ -53,7 +53,7 @@ def dense_lines():
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> None:
-    """Kernels are compiled at their first use, which takes memory of its own; the limit is about the work."""
+    """Compile the kernels first: compiling takes memory, too, but the limit is about the work."""
     folder = tmp_path_factory.mktemp("compiled")
     rng = np.random.default_rng(0)
     (folder / "x.svm").write_text("".join(ordinary_lines()))

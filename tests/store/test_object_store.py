@@ -36,7 +36,7 @@ input()
 
 @pytest.fixture(scope="module")
 def server():
-    """Address of an S3 server in a process of its own."""
+    """The address of an S3 server in a separate process."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
@@ -51,7 +51,7 @@ def server():
 
 @pytest.fixture
 def s3(server, monkeypatch, tmp_path):
-    """A bucket, reached as users reach theirs: by the environment. Yields its file system."""
+    """A bucket, configured by the environment, as users do. Yields its file system."""
     for name, value in {
         "AWS_ENDPOINT_URL": server,
         "AWS_ACCESS_KEY_ID": "test",
@@ -72,7 +72,7 @@ def s3(server, monkeypatch, tmp_path):
 
 
 def objects(files, url):
-    """Content of all objects below a URL but the root."""
+    """Read all objects below a URL except the root."""
     files.invalidate_cache()
     root = url.removeprefix("s3://")
     found = files.cat(files.find(root))
@@ -138,7 +138,7 @@ def test_overwrite(s3, source):
         gdm_dask.ingest(source, "s3://bucket/s", **OPTIONS)
     gdm_dask.ingest(source, "s3://bucket/s", overwrite=True, **OPTIONS).verify()
     whole = gdm_dask.ingest(source, "s3://bucket/whole", **OPTIONS)
-    assert objects(s3, "s3://bucket/s") == objects(s3, "s3://bucket/whole")  # nothing is left of the old one
+    assert objects(s3, "s3://bucket/s") == objects(s3, "s3://bucket/whole")  # the old store is gone
     assert whole.n_blocks > 3
     s3.pipe("bucket/mine/letter.txt", b"precious")
     with pytest.raises(BadInput, match=r"holds 'letter\.txt'"):

@@ -1,4 +1,4 @@
-"""How often the data is read: one pass for each cut and one for the groups, and once in all where it fits in memory."""
+"""Number of reads: one per cut and one for the groups, or a single one if the data fits in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gdm_dask.store import layout
 
 
 class Tracker:
-    """Counts what is read of a store, block by block."""
+    """Counts the reads of a store, by block."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.blocks: Counter[int] = Counter()
@@ -49,7 +49,7 @@ def tracker(monkeypatch) -> Tracker:
 
 @pytest.fixture
 def no_cache(monkeypatch) -> None:
-    """As if memory were so short that no block can be kept."""
+    """Pretend that memory is too short to keep any block."""
     monkeypatch.setattr("gdm_dask.engine.plan.CACHE_PART", 0.0)
 
 
@@ -80,7 +80,7 @@ def test_one_read_for_some_cuts_and_one_for_the_groups(store, tracker, no_cache,
 @pytest.mark.parametrize(("k", "n_samples"), [(100, 300), (20, 2500)])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_three_reads_for_supports_and_groups(tmp_path, form, k: int, n_samples: int) -> None:
-    """Two for the search, whether the best are chosen of more or not, and one for the groups."""
+    """Two reads for the search, with or without a choice among more supports, and one for the groups."""
     X, y = informative(800, n_samples, 1, "counts")
     data = ingest(form(X.T), tmp_path / "wide.zarr", y, block_bytes=100_000)
     gdm = GroupDiscoveryMachine(k).fit(data)
@@ -93,7 +93,7 @@ def test_rows_that_did_not_come_with_the_ranking_are_read(store, tracker, no_cac
     expected = few().fit(store)
     monkeypatch.setattr("gdm_dask.cutting_plane.working_set.ROWS_SHARE", 0.01)
     found = few().fit(store)
-    # those of some blocks, once for each read, and never a whole block
+    # rows of some blocks, once per read, and never a complete block
     assert 0 < sum(tracker.rows.values()) <= found.counts_["passes"] * store.n_blocks
     assert found.support_features_.tolist() == expected.support_features_.tolist()
     assert found.weights_.tolist() == expected.weights_.tolist()

@@ -1,4 +1,4 @@
-"""A store gives back exactly what was ingested, whatever the matrix, the blocks and the runs."""
+"""A store returns exactly what was ingested, whatever the matrix, the blocks and the runs."""
 
 import tempfile
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_values_may_be_rounded_to_float32_on_request(tmp_path):
     matrix = sp.csr_array(np.array([[0.1, 1e-300], [3.0, 0.2]]))
     store = gdm_dask.ingest(matrix, tmp_path / "s", [0, 1], dtype="float32")
     assert store.manifest.value_type == "float32"
-    assert_store_equals(store, matrix.astype(np.float32).toarray())  # 1e-300 is zero, and no nonzero any more
+    assert_store_equals(store, matrix.astype(np.float32).toarray())  # 1e-300 becomes zero, so it is no longer a nonzero
     with pytest.raises(BadInput, match=r"1e\+300 is too large for float32.*float64"):
         gdm_dask.ingest(matrix * 1e301 * np.array([[1, 0]]), tmp_path / "t", [0, 1], dtype="float32")
 

@@ -1,4 +1,4 @@
-"""Labels and numbers become outputs and come back, in memory, in stores and from files."""
+"""Labels and numbers become outputs and back, in memory, in stores and from files."""
 
 import json
 

@@ -14,7 +14,7 @@ OLD = Path(__file__).parents[1] / "data" / "version_0_1"
 
 
 def assert_same(values, expected):
-    """Equal but for the rounding of another machine's linear algebra."""
+    """Compare up to the rounding of another machine's linear algebra."""
     np.testing.assert_allclose(values, [float.fromhex(value) for value in expected], rtol=1e-7, atol=1e-12)
 
 
@@ -41,7 +41,7 @@ def test_the_model_predicts_the_same(expected):
 
 
 def test_the_checkpoint_is_refused_by_name(tmp_path):
-    """Its search took one cut from a read; it cannot go on as another one."""
+    """Version 0.1 took one cut per read; the present search cannot resume its checkpoints."""
     shutil.copy(OLD / "checkpoint.npz", tmp_path / "checkpoint.npz")
     with pytest.raises(BadInput, match=r"checkpoint was written by gdm_dask 0\.1.*--overwrite"):
         GroupDiscoveryMachine(4).fit(OLD / "store", checkpoint=tmp_path / "checkpoint.npz")

@@ -57,7 +57,7 @@ def test_zarr_python_reads_every_array(tmp_path, kind, codec):
 
 @pytest.mark.parametrize("kind", ["sparse", "sparse decimals"])
 def test_a_reader_needs_only_the_readme(tmp_path, kind):
-    """Rebuild the matrix with zarr-python and the layout as the README tells it."""
+    """Rebuild the matrix with zarr-python from the documented layout."""
     store = make_store(tmp_path / "s", kind, "lz4")
     root = zarr.open_group(tmp_path / "s", mode="r", zarr_format=3)
     manifest = root.attrs["gdm_dask"]
@@ -109,7 +109,7 @@ def test_provenance(tmp_path):
 
 @pytest.mark.parametrize("told", [None, True, False])
 def test_equal_values_give_equal_bytes_in_any_thread(monkeypatch, told):
-    """By itself, blosc uses threads in the main thread, and puts the parts of a chunk into the order of their ends."""
+    """By default, blosc uses threads in the main thread, and orders the parts of a chunk by when they finish."""
     monkeypatch.setattr(blosc, "use_threads", told)
     values = np.random.default_rng(0).integers(0, 10**6, 1 << 20).astype(np.int32)
 

@@ -1,4 +1,4 @@
-"""BLAS has one thread inside of the context, whichever thread enters and whoever has set a limit before."""
+"""BLAS has one thread inside the context, whichever thread enters and whatever limit was set before."""
 
 from __future__ import annotations
 

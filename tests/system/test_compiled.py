@@ -1,4 +1,4 @@
-"""Compiled kernels: the same bits in every process, whichever of them compiled what."""
+"""Compiled kernels give the same bits in every process, whichever process compiled them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numba.experimental import jitclass
 
 import gdm_dask
 
-#: Called from Python alone, so that there is one compiled form of it.
+#: Called only from Python, so it has one compiled form.
 MAY_REORDER = {"_sum_hinge", "fill_hinge", "_sum_squared", "_fill_squared", "_sum_epsilon", "_fill_epsilon"}
 
 
@@ -23,7 +23,7 @@ def test_no_kernel_that_others_call_leaves_the_order_of_sums_to_the_compiler(nam
 
 
 def test_other_code_that_has_no_module_compiles_beside_ours() -> None:
-    """As classes that other packages make: what listens for our kernels hears of them, too."""
+    """Other packages compile such classes, and listeners for our kernels hear of them, too."""
 
     class Counter:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Signals while a pool works: raised at a safe point, never in the middle of its queue."""
+"""Signals while a pool works are raised at a safe point, never in the middle of its queue."""
 
 import os
 import queue
@@ -25,7 +25,7 @@ def sleep(number):
 
 
 def signal_us(number):
-    """A task whose thread goes on to put its result while the main thread handles the signal."""
+    """A task whose thread still puts its result while the main thread handles the signal."""
     os.kill(os.getpid(), signal.SIGINT)
     return number
 
@@ -41,7 +41,7 @@ def begin_a_result(number):
 
 
 class CriticalLock(threading.Condition):
-    """A signal comes when the main thread has just got the lock, which nobody frees if the handler raises there."""
+    """Signal the main thread when it has just got the lock, which stays locked if the handler raises there."""
 
     def __enter__(self):
         entered = super().__enter__()
@@ -58,7 +58,7 @@ class CriticalQueue(queue.Queue):
 
 @pytest.fixture
 def handler():
-    """Python's own handler, and the handlers of before afterwards."""
+    """Use Python's own handler, and restore the previous handlers afterwards."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield signal.default_int_handler
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -88,7 +88,7 @@ def test_a_signal_with_every_result(handler):
 
 
 def test_no_task_runs_on_after_a_signal(handler):
-    """Who takes a lock of ours next must not meet them."""
+    """The next thread to take one of our locks must not see them."""
     began, ended = threading.Event(), threading.Event()
 
     def task(number):
@@ -148,7 +148,7 @@ def test_work_of_other_threads_is_left_alone(handler):
 
 @contextmanager
 def signalled_after(seconds):
-    """Signal this process in the body, which must not end before."""
+    """Signal this process while the body runs."""
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
@@ -158,7 +158,7 @@ def signalled_after(seconds):
 
 
 def test_processes_are_killed_in_the_middle_of_a_task(handler):
-    """Also where they have not quite started."""
+    """Also if they have not fully started."""
     with pytest.raises(KeyboardInterrupt), signalled_after(0.2), LocalEngine("processes", 2) as engine:
         engine.map(sleep, range(2))
 
@@ -187,7 +187,7 @@ main.run()
         "type('Lost', (), {'__del__': lambda self: signal.raise_signal(signal.SIGTERM)})(); threading.Event().wait()",
         # swallowed by a library
         "try: signal.raise_signal(signal.SIGTERM)\n    except: threading.Event().wait()",
-        # an echo of it while the command puts its things in order
+        # its echo while the command cleans up
         "try: signal.raise_signal(signal.SIGTERM)\n    finally: signal.raise_signal(signal.SIGTERM)",
     ],
 )

@@ -1,4 +1,4 @@
-"""Compiled kernels find a place also where neither the package nor a home can be written to."""
+"""Compiled kernels are cached even if neither the package nor the home folder is writable."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ NOWHERE = "/dev/null"
 
 @pytest.fixture
 def sealed(tmp_path):
-    """A copy of the package beside which nothing can be kept, not even by root: a file is where the folder would be."""
+    """A copy of the package that cannot cache kernels, not even as root: a file blocks the folder."""
     copy = tmp_path / "place" / "gdm_dask"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in [copy, *(item for item in copy.rglob("*") if item.is_dir())]:
@@ -84,7 +84,7 @@ def test_who_waits_for_kernels_is_told_once_and_only_then(tmp_path):
     assert said == ["compiling kernels: up to ten seconds, once on this machine for each kind of data\n", ""]
 
 
-#: Ends a program with the kernels that it took, compiled or kept, and the types of their arguments.
+#: End of a program: prints the kernels that it used, compiled or cached, and their argument types.
 TELL = """
 from numba.core.dispatcher import Dispatcher
 modules = [module for name, module in sys.modules.items() if name.startswith("gdm_dask.")]
@@ -121,7 +121,7 @@ FORGOTTEN = ("moments._sum_sparse", "correlation.sparse_correlations", "sparse_k
 
 
 def told(program: str, *arguments: Path, package: Path = PACKAGE) -> list[str]:
-    """What a new process prints that keeps its kernels beside a package."""
+    """Return the output of a new process that caches its kernels beside a package."""
     environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, check=True,
@@ -132,7 +132,7 @@ def told(program: str, *arguments: Path, package: Path = PACKAGE) -> list[str]:
 
 @pytest.mark.slow
 def test_after_a_warm_up_a_new_process_compiles_nothing(tmp_path):
-    """Shown by the kernels that it takes: other tests may have left theirs."""
+    """Checked by the kernels that it loads: other tests may have left theirs."""
     rng = np.random.default_rng(1)
     with (tmp_path / "text.svm").open("w") as file:
         for sample in range(300):
@@ -144,7 +144,7 @@ def test_after_a_warm_up_a_new_process_compiles_nothing(tmp_path):
     assert len(taken) > 20
     assert set(taken) <= set(ready)
     copy = tmp_path / "place" / "gdm_dask"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("*.tmp.*"))  # which others are about to keep
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("*.tmp.*"))  # unfinished files of other processes
     for forgotten in FORGOTTEN:
         indexes = list(copy.rglob(f"{forgotten}-*.nbi"))  # of earlier states of the code, too
         assert indexes

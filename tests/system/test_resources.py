@@ -13,7 +13,7 @@ GB = 10**9
 
 
 def fake_root(folder: Path, groups: str, limits: dict[str, str]) -> Path:
-    """A tree with ``/proc/self/cgroup`` and files of limits below ``/sys/fs/cgroup``."""
+    """Make a tree with ``/proc/self/cgroup`` and limits below ``/sys/fs/cgroup``."""
     for name, text in {
         "proc/self/cgroup": groups,
         **{f"sys/fs/cgroup/{name}": text for name, text in limits.items()},

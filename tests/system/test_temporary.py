@@ -1,4 +1,4 @@
-"""Temporary folders: gone at the end, and after a kill once the next process needs one."""
+"""Temporary folders are removed at the end or, after a kill, when the next process needs one."""
 
 from __future__ import annotations
 

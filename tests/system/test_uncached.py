@@ -17,7 +17,7 @@ sizes = st.one_of(st.integers(0, 3 * PAGE), st.sampled_from([PAGE - 1, PAGE, PAG
 
 
 def random_bytes(nbytes: int, shift: int) -> np.ndarray:
-    """Bytes that begin `shift` bytes behind a page."""
+    """Return bytes that begin `shift` bytes after a page boundary."""
     data = page_aligned(nbytes + shift)[shift:]
     data[:] = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
     return data

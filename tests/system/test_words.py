@@ -1,4 +1,4 @@
-"""Words of text: what eight bytes begin with."""
+"""Words of text: the beginning of eight bytes."""
 
 import re
 
