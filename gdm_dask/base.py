@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
+        groups_of: Mapping[str, Any] | None = None,
         measure: str = "pearson",
         linkage: str = "star",
     ) -> None:
@@ -87,6 +88,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.master = master
         self.include = include
         self.exclude = exclude
+        self.groups_of = groups_of
         self.measure = measure
         self.linkage = linkage
 
@@ -139,7 +141,9 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
                 self.certify, weights,
             )  # fmt: skip
         self._take(found, target, Y)
-        self.included_ = np.zeros(0, np.int64) if settings.constraints is None else settings.constraints.include
+        constraints = settings.constraints
+        self.included_ = np.zeros(0, np.int64) if constraints is None else np.sort(constraints.include)
+        self.variables_ = {} if constraints is None else constraints.selected(self.support_features_)
         self.names_ = find_names(self, X)
         self.timings_["compiling"] = compile_seconds() - compiled
         self.timings_["total"] = time.perf_counter() - began

@@ -68,6 +68,12 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         `n_features_to_select`, and cover the features that correlate with them. They may correlate with each other.
     exclude : list of str or int, optional
         Names or numbers of features that are never supports. They may be affiliated with one.
+    groups_of : dict, optional
+        Features that enter together, such as the one-hot columns of a variable: maps the name of each variable to a
+        list of names or numbers of features. A variable counts as one of `n_features_to_select`, and its score is the
+        norm of the scores of its features. No two variables have features that correlate; within a variable they may.
+        Features that cannot be supports, such as constant or excluded ones, do not enter with the others. The first k
+        variables to enter are taken.
     measure : {"pearson", "spearman", "cosine", "su", "ig"}
         Correlation measure of the constraint and of the groups: two features correlate if its absolute value is at
         least ``1 - tau``. "pearson" is linear correlation; "spearman" is Pearson's coefficient of the ranks, for
@@ -98,7 +104,9 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     output_weights_ : ndarray of shape (n_outputs, k)
         Weights of the supports for each output: one output for two classes, else one per class.
     included_ : ndarray of int64
-        Indices of the features of `include`, increasing.
+        Indices of the features of `include`, and of those that enter together with them, increasing.
+    variables_ : dict
+        Maps the name of each variable of `groups_of` that was selected to its supports.
     groups_ : dict
         Maps each support to the sorted array of features of its group, itself included: with ``linkage="star"``, the
         features that correlate with it. None with ``groups=False``.
@@ -182,12 +190,13 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
+        groups_of: Mapping[str, Any] | None = None,
         measure: str = "pearson",
         linkage: str = "star",
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude, measure, linkage,
+            n_workers, fit_intercept, certify, master, include, exclude, groups_of, measure, linkage,
         )  # fmt: skip
         self.class_weight = class_weight
 

@@ -44,11 +44,11 @@ _SCALARS: dict[str, type | tuple[type, ...]] = {
     "redundancy_rate_": (int, float), "timings_": dict, "counts_": dict,
 }  # fmt: skip
 #: Scalars missing from models of earlier versions.
-_LATER = ("certified_share_", "C_", "C_path_")
+_LATER = ("certified_share_", "C_", "C_path_", "variables_")
 #: Arrays of feature numbers.
 _FEATURES = ("support_features_", "included_", "affiliations.support", "affiliations.feature", "names.features")
 #: Parameters that may be dicts, kept as lists of pairs.
-_DICTS = ("class_weight",)
+_DICTS = ("class_weight", "groups_of")
 _TABLE = ("support", "feature", "correlation", "owner")
 
 
@@ -75,6 +75,7 @@ class FittedModel(Estimator, Protocol):
     classes_: np.ndarray
     support_features_: np.ndarray
     included_: np.ndarray
+    variables_: dict[str, list[int]]
     weights_: np.ndarray
     output_weights_: np.ndarray
     coef_: np.ndarray
@@ -316,6 +317,7 @@ def _restore(cls: type, target: Target, document: dict[str, Any], arrays: dict[s
         setattr(model, name, document[name])
     for name in _LATER:
         setattr(model, name, document.get(name))
+    model.variables_ = {str(name): [*map(int, own)] for name, own in (document.get("variables_") or {}).items()}
     model.C_ = model.C if model.C_ is None else model.C_
     set_target(model, target)
     model.history_ = [Iteration(**iteration) for iteration in document["history"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -22,7 +23,7 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         As in `GroupDiscoveryMachine`; `C` is for targets of unit variance.
     measure, linkage
         As in `GroupDiscoveryMachine`.
-    include, exclude
+    include, exclude, groups_of
         As in `GroupDiscoveryMachine`. Included features need no number of effective samples.
     scheduler, n_workers, memory_limit, verbose
         As in `GroupDiscoveryMachine`.
@@ -75,12 +76,13 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
+        groups_of: Mapping[str, Any] | None = None,
         measure: str = "pearson",
         linkage: str = "star",
     ) -> None:
         super().__init__(
             n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude, measure, linkage,
+            n_workers, fit_intercept, certify, master, include, exclude, groups_of, measure, linkage,
         )  # fmt: skip
         self.epsilon = epsilon
 

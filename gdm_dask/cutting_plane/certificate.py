@@ -87,7 +87,7 @@ def certify(
         Sample weights, as in the fit.
     """
     is_included = np.isin(features, _included(settings))
-    if k == np.count_nonzero(is_included):
+    if k == (0 if settings.constraints is None else settings.constraints.n_included):
         return Certificate(1.0, 0)
     search = Search(targets, settings, k, weights)
     empty = search.begin(features[is_included], rows.rows(np.flatnonzero(is_included)))
@@ -96,7 +96,7 @@ def certify(
     least, shares = 0.0, [0.0]
     while len(shares) <= CERTIFY_READS and (len(shares) < 3 or shares[-1] >= shares[-3] + LEAST_GROWTH):
         (found,) = read(data, [search.question()], [search.fold])
-        seen = WorkingSet(found, search.included)
+        seen = search.included.working_set(found)
         cut = search.find(seen, settings.matching)
         least = max(least, objective(search.master.bound(cut.bound)))
         possible = empty - least + ROUNDING * empty
@@ -132,7 +132,7 @@ class Search:
         self._settings, self._k = settings, k
         self.included = Supports(self.limit, MEASURES[settings.measure])
         if settings.constraints is not None:
-            self.included.excluded = settings.constraints.exclude
+            self.included = settings.constraints.on(self.included)
         few = min(FEW_FEATURES, FEW_VALUES // self.master.rows.n_samples)
         self._most = max(MOST_FEATURES * (settings.n_supports or k), few)
         self._places: dict[int, int] = {}
@@ -144,7 +144,7 @@ class Search:
             return objective(self.master.bound(0.0))
         self.included.add(features.tolist(), rows)
         self.add(features, rows)
-        self._k -= len(features)
+        self._k -= self.included.n_entered
         return objective(self.master.solve_union(MASTER_TOL).upper)
 
     def question(self) -> Question:
@@ -155,7 +155,7 @@ class Search:
         included = self.included
         return Question(
             self.master.duals, n_working, included.known(), WORKING_VALUES, n_least, least_effective=least_effective,
-            supports=included.search(),
+            supports=included.search(), variables=included.variables,
         )  # fmt: skip
 
     def find(self, seen: WorkingSet, matching: str) -> Cut:
@@ -168,16 +168,17 @@ class Search:
         """Add a cut, and further cuts from the same working set; return whether the duals have changed."""
         n_before = len(self._cuts)
         while len(self._cuts) < n_before + self._settings.cuts_per_read and self._is_worth_it(seen, cut):
-            positions = np.array(cut.positions)
-            features = np.concatenate([seen.features[positions], self.included.features]).astype(np.int64)
-            self.add(features, seen.rows.rows(positions))
+            rows = seen.expand(np.array(cut.positions))
+            features = np.concatenate([seen.row_features[rows], self.included.features]).astype(np.int64)
+            self.add(features, seen.rows.rows(rows))
             self.master.solve(SEARCH_TOL)
             seen.take([])  # the scores have changed since the read
             cut = self.find(seen, "greedy")
         return len(self._cuts) > n_before
 
     def _is_worth_it(self, seen: WorkingSet, cut: Cut) -> bool:
-        features = {*seen.features[cut.positions].tolist(), *self.included.features}
+        rows = seen.expand(np.array(cut.positions, np.int64))
+        features = {*seen.row_features[rows].tolist(), *self.included.features}
         is_new = bool(cut.positions) and features not in self._cuts
         return is_new and len(self._places.keys() | features) <= self._most
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.cutting_plane.problem import Iteration, Problem
-from gdm_dask.cutting_plane.working_set import Seen, WorkingSet
+from gdm_dask.cutting_plane.working_set import Seen
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.features.block import Block
@@ -123,7 +123,7 @@ def _state(problem: Problem) -> State:
     }
     arrays = {
         "covered": np.array(sorted(problem.supports.covered), np.int64),
-        "working": np.zeros(0, np.int64) if seen is None else seen.features,
+        "working": np.zeros(0, np.int64) if seen is None else seen.row_features,
         "scores": solution.scores,
         "bounds": np.array([solution.upper, solution.lower, solution.gap]),
         **problem.master.state(),
@@ -228,5 +228,5 @@ def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.nda
     arrays = {name: state[name] for name in ("duals", "mu", "weights", "intercept", "scores")}
     problem.solution = MasterSolution(**arrays, upper=upper, lower=lower, gap=gap, n_outer=0, n_newton=0)
     if len(working):
-        problem.working_set = WorkingSet(Seen(working, rows_of(working), document["floor"]), problem.supports)
+        problem.working_set = problem.supports.working_set(Seen(working, rows_of(working), document["floor"]))
         problem.working_set.n_cuts = document["n_taken"]

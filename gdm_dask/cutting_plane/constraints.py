@@ -1,4 +1,4 @@
-"""Constraints on the supports: features that must be supports, and features that must not.
+"""Constraints on the supports: features that must be supports, features that must not, features that enter together.
 
 Let I be the included and E the excluded features. A selection is feasible if it holds all of I, none of E, and
 otherwise only features that correlate neither with each other nor with I. Features of I may correlate with each other.
@@ -21,19 +21,35 @@ the included features are not penalised for the number of cuts that hold them.
 
 where q bounds the sum of squared scores of k - |I| uncorrelated features outside of I and E that no feature of I
 covers. The gain of S is ``P(I) - P(S)``: what is due to I is no merit of the choice.
+
+*Variables.* If some features enter together, as the one-hot columns of a variable do, all statements are about
+variables: a feature on its own is one, a cut holds at most B, and k counts them. Two variables correlate if a feature
+of one correlates with a feature of the other; correlations within a variable count for nothing. A cut is a union of
+variables, so the squared scores of its features sum to the sum over its variables v of
+
+    c_v^2 = sum of c_j^2 over the features j of v,
+
+and (6) is the same problem with c_v as the score of v. The bounds need no more than that.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 
+from gdm_dask.cutting_plane.variable_set import VariableSupports
+from gdm_dask.cutting_plane.working_set import Supports
 from gdm_dask.errors import BadInput
+from gdm_dask.features.variables import Variables
 
+#: Bytes of a feature number; and of a feature that enters with others: its number, first feature, score and length, and
+#: a copy of all but the second.
+NUMBER_BYTES, TOGETHER_BYTES = 8, 56
 #: Gives the names of all features, in order, or None if they have none.
 Names = Callable[[], Iterable[str] | None]
 
@@ -48,30 +64,71 @@ class Constraints:
 
     Attributes
     ----------
-    include : ndarray of int64, increasing
-        Features that are always supports.
+    include : ndarray of int64
+        Features that are always supports, sorted by variable: with each feature, all that enter together with it.
     exclude : ndarray of int64, increasing
         Features that never are.
-    labels : list of str
-        The included features as they were given, for messages.
+    labels : dict
+        The features that were named to be included, as they were given.
+    variables : Variables or None
+        Features that enter together.
+    titles : dict
+        Name of each variable, by its first feature.
     """
 
     include: np.ndarray = field(default_factory=_none)
     exclude: np.ndarray = field(default_factory=_none)
-    labels: Sequence[str] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
+    variables: Variables | None = None
+    titles: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def n_included(self) -> int:
+        """Number of included variables."""
+        return len(self.include) if self.variables is None else len(self.variables.starts_of(self.include))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a read needs for each problem: excluded features, and scores of features that enter together."""
+        n_together = 0 if self.variables is None else len(self.variables.features)
+        return NUMBER_BYTES * len(self.exclude) + TOGETHER_BYTES * n_together
+
+    def on(self, supports: Supports) -> Supports:
+        """Put the constraints on new supports."""
+        if self.variables is None:
+            return replace(supports, excluded=self.exclude)
+        return VariableSupports(**vars(replace(supports, excluded=self.exclude, variables=self.variables)))
+
+    def most_features(self, n_variables: int) -> int:
+        """Most features that some variables may have."""
+        return n_variables if self.variables is None else self.variables.most_features(n_variables)
+
+    def selected(self, supports: np.ndarray) -> dict[str, list[int]]:
+        """Map the name of each variable that was selected to its supports, increasing."""
+        found: dict[str, list[int]] = {}
+        if self.variables is not None:
+            ordered = np.sort(supports)
+            for first, feature in zip(self.variables.firsts_of(ordered).tolist(), ordered.tolist(), strict=True):
+                if first in self.titles:
+                    found.setdefault(self.titles[first], []).append(feature)
+        return found
 
     def refuse_constant(self, is_constant: np.ndarray) -> None:
-        """Refuse included features that are constant."""
-        for place in np.flatnonzero(is_constant).tolist():
-            raise BadInput(f"`include`: feature {self.labels[place]} is constant: leave it out")
+        """Refuse features that were named to be included but are constant."""
+        for feature in self.include[is_constant].tolist():
+            if feature in self.labels:
+                raise BadInput(f"`include`: feature {self.labels[feature]} is constant: leave it out")
 
     def described(self) -> dict[str, str | None]:
         """Return a short description of each constraint that differs if the features do."""
-        return {"include": _described(self.include), "exclude": _described(self.exclude)}
+        together = _none() if self.variables is None else np.stack([self.variables.features, self.variables.firsts])
+        given = {"include": self.include, "exclude": self.exclude, "groups_of": together}
+        return {name: _described(features) for name, features in given.items()}
 
 
 def _described(features: np.ndarray) -> str | None:
-    return f"{len(features)} features with checksum {crc32c(features.tobytes()):08x}" if len(features) else None
+    n_features = features.shape[-1]
+    return f"{n_features} features with checksum {crc32c(features.tobytes()):08x}" if n_features else None
 
 
 def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Constraints | None:
@@ -80,8 +137,8 @@ def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Con
     Parameters
     ----------
     parameters : dict
-        `include` and `exclude`: None, or lists of names and numbers of features. `n_features_to_select` limits the
-        number of included features.
+        `include` and `exclude`: None, or lists of names and numbers of features. `groups_of`: None, or a dict of such
+        lists. `n_features_to_select` limits the number of included variables.
     n_features : int
     names : callable
         See `Names`; called only if there are names to look up.
@@ -93,23 +150,56 @@ def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Con
     ([1, 2], [0])
     """
     given = {name: _as_list(name, parameters.get(name)) for name in ("include", "exclude")}
-    place = _places([item for items in given.values() for item in items if isinstance(item, str)], names)
-    found = {name: _numbers(name, items, n_features, place) for name, items in given.items()}
-    order = np.argsort(found["include"])
-    include, exclude = found["include"][order], np.sort(found["exclude"])
+    together = _as_lists(parameters.get("groups_of"))
+    items = itertools.chain(*given.values(), *together.values())
+    place = _places([item for item in items if isinstance(item, str)], names)
+    found = {name: _numbers(f"`{name}`", items, n_features, place) for name, items in given.items()}
+    include, exclude = np.sort(found["include"]), np.sort(found["exclude"])
     both = np.intersect1d(include, exclude)
     if len(both):
         raise BadInput(f"`include` and `exclude` both name feature {both[0]}: remove it from one of them")
-    k = parameters.get("n_features_to_select")
-    if k is not None and len(include) > k:
-        raise BadInput(
-            f"`include` must name at most n_features_to_select={k} features, got {len(include)}: raise the number, or "
-            "include fewer"
-        )
     if n_features and len(exclude) == n_features:
         raise BadInput("`exclude` names all features: leave some out of it")
-    labels = [str(given["include"][place]) for place in order]
-    return Constraints(include, exclude, labels) if len(include) or len(exclude) else None
+    labels = dict(zip(found["include"].tolist(), map(str, given["include"]), strict=True))
+    variables, titles = _variables(together, exclude, n_features, place)
+    include = include if variables is None else variables.members_of(include)
+    constraints = Constraints(include, exclude, labels, variables, titles)
+    k = parameters.get("n_features_to_select")
+    if k is not None and constraints.n_included > k:
+        raise BadInput(
+            f"`include` must name at most n_features_to_select={k} features, got {constraints.n_included}: raise the "
+            "number, or include fewer"
+        )
+    return constraints if len(include) or len(exclude) or variables is not None else None
+
+
+def _variables(
+    lists: Mapping[str, Sequence[Any]], exclude: np.ndarray, n_features: int, places: dict[str, list[int]] | None
+) -> tuple[Variables | None, dict[int, str]]:
+    """Return the variables of at least two features that are not excluded, and their names by first feature."""
+    kept: dict[str, np.ndarray] = {}
+    owner: dict[int, str] = {}
+    for title, items in lists.items():
+        numbers = np.sort(_numbers(f"variable {title!r} of `groups_of`", items, n_features, places))
+        for feature in numbers.tolist():
+            if feature in owner:
+                raise BadInput(
+                    f"`groups_of`: feature {feature} belongs to {owner[feature]!r} and to {title!r}: name it in one"
+                )
+            owner[feature] = title
+        kept[title] = np.setdiff1d(numbers, exclude)
+    kept = {title: numbers for title, numbers in kept.items() if len(numbers) > 1}
+    titles = {int(numbers[0]): title for title, numbers in kept.items()}
+    return (Variables.of([*kept.values()]) if kept else None), titles
+
+
+def _as_lists(value: Any) -> dict[str, Sequence[Any]]:
+    """Return the features of each variable as a list."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise BadInput(f"`groups_of` must be None or a dict of lists of features, got {value!r}")
+    return {str(title): _as_list(f"groups_of[{title!r}]", features) for title, features in value.items()}
 
 
 def _as_list(name: str, value: Any) -> Sequence[Any]:
@@ -135,30 +225,30 @@ def _places(wanted: Sequence[str], names: Names) -> dict[str, list[int]] | None:
     return found
 
 
-def _numbers(name: str, items: Sequence[Any], n_features: int, places: dict[str, list[int]] | None) -> np.ndarray:
+def _numbers(where: str, items: Sequence[Any], n_features: int, places: dict[str, list[int]] | None) -> np.ndarray:
     """Return the numbers of features given by names or numbers."""
-    numbers = np.array([_number(name, item, n_features, places) for item in items], np.int64)
+    numbers = np.array([_number(where, item, n_features, places) for item in items], np.int64)
     features, counts = np.unique(numbers, return_counts=True)
     if len(features) < len(numbers):
         twice = items[int(np.flatnonzero(numbers == features[counts > 1][0])[-1])]
-        raise BadInput(f"`{name}` names feature {twice!r} twice: name each feature once")
+        raise BadInput(f"{where} names feature {twice!r} twice: name each feature once")
     return numbers
 
 
-def _number(name: str, item: Any, n_features: int, places: dict[str, list[int]] | None) -> int:
+def _number(where: str, item: Any, n_features: int, places: dict[str, list[int]] | None) -> int:
     """Return the number of a feature given by its name, or by its number; as text if there are no names."""
     if isinstance(item, str) and places is not None:
         found = places[item]
         if len(found) > 1:
-            raise BadInput(f"`{name}`: features {found[0]} and {found[1]} are both named {item!r}: pass their numbers")
+            raise BadInput(f"{where}: features {found[0]} and {found[1]} are both named {item!r}: pass their numbers")
         if not found:
-            raise BadInput(f"`{name}`: no feature is named {item!r}: check the spelling, or pass its number")
+            raise BadInput(f"{where}: no feature is named {item!r}: check the spelling, or pass its number")
         return found[0]
     if isinstance(item, str) and not item.isdecimal():
-        raise BadInput(f"`{name}`: the features have no names, got {item!r}: pass numbers from 0 to {n_features - 1}")
+        raise BadInput(f"{where}: the features have no names, got {item!r}: pass numbers from 0 to {n_features - 1}")
     if isinstance(item, bool | np.bool_) or not isinstance(item, str | int | np.integer):
-        raise BadInput(f"`{name}` must be None or a list of names or numbers of features, got {item!r} in it")
+        raise BadInput(f"{where} must be a list of names or numbers of features, got {item!r} in it")
     number = int(item)
     if not 0 <= number < n_features:
-        raise BadInput(f"`{name}`: feature {number} is out of range: features are numbered 0 to {n_features - 1}")
+        raise BadInput(f"{where}: feature {number} is out of range: features are numbered 0 to {n_features - 1}")
     return number

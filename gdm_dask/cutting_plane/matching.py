@@ -104,7 +104,7 @@ def find_cut(
         # supports conflict with nothing, so the best of both are the features that a walk down the joint ranking would
         # take
         both = np.concatenate([sizes[positions], usable])
-        features = np.concatenate([seen.features[positions], seen.supports.features[: len(usable)]])
+        features = np.concatenate([seen.features[positions], seen.supports.firsts[: len(usable)]])
         best = np.lexsort((features, -both))[: min(size, np.count_nonzero(both))].tolist()
         supports = [place - len(positions) for place in best if place >= len(positions)]
         positions = [positions[place] for place in best if place < len(positions)]
@@ -117,6 +117,12 @@ def find_cut(
 def norm_of(duals: np.ndarray) -> float:
     """Norm of the duals of all outputs."""
     return math.sqrt(sum(squared_norm(row) for row in duals))
+
+
+def by_rank(features: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort features by size, ties by number."""
+    order = np.lexsort((features, -sizes))
+    return features[order], sizes[order]
 
 
 def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list[int]:
@@ -161,10 +167,13 @@ class Clique:
         Positions to compare with: the head, which is the first and best member, and the members far from it.
     radius : float
         Largest distance between the head and another member.
+    is_full : bool
+        Whether no other feature may join.
     """
 
     kept: list[int]
     radius: float = 0.0
+    is_full: bool = False
 
 
 @dataclass
@@ -194,9 +203,10 @@ class Cover:
         for row, position in enumerate(batch.tolist()):
             if len(self.heads) == size:
                 return
-            if not self._join(position, rho[row], columns):
+            can_share = seen.can_share(position)
+            if not can_share or not self._join(position, rho[row], columns):
                 self.heads.append(position)
-                self._cliques.append(Clique([position]))
+                self._cliques.append(Clique([position], is_full=not can_share))
 
     def _join(self, position: int, rho: np.ndarray, columns: dict[int, int]) -> bool:
         """Try to add a feature to a clique; return whether it became a member."""
@@ -204,7 +214,7 @@ class Cover:
         to_heads = rho[[columns[head] for head in self.heads]]
         for number in np.flatnonzero(to_heads >= self.limit):
             clique, distance = self._cliques[number], self.distance(to_heads[number])
-            if not (rho[[columns[member] for member in clique.kept]] >= self.limit).all():
+            if clique.is_full or not (rho[[columns[member] for member in clique.kept]] >= self.limit).all():
                 continue
             if distance <= widest / 2:
                 clique.radius = max(clique.radius, distance)

@@ -50,6 +50,8 @@ class FitWork:
         Problems that share the reads, each with its own vectors and supports.
     n_outputs : int
         Outputs of each problem, each with its own vectors.
+    constraint_bytes : int
+        Bytes of the excluded features and of the scores of features that enter together, for each problem.
     """
 
     block_bytes: list[int]
@@ -60,6 +62,7 @@ class FitWork:
     support_bytes: int | None = None
     n_problems: int = 1
     n_outputs: int = 1
+    constraint_bytes: int = 0
 
     @property
     def driver_bytes(self) -> int:
@@ -71,7 +74,7 @@ class FitWork:
             rows, once = SUPPORT_COPIES * self.support_bytes, self.support_bytes
         pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
         working = min(VALUE_BYTES * WORKING_VALUES, once // self.n_supports * WORKING_FEATURES, sum(self.block_bytes))
-        vectors = 8 * self.n_samples * DRIVER_VECTORS * self.n_outputs
+        vectors = 8 * self.n_samples * DRIVER_VECTORS * self.n_outputs + self.constraint_bytes
         shared = POOL_COPIES * pool + WORKING_COPIES * working  # one problem at a time chooses or takes cuts
         return DRIVER_BYTES + self.n_problems * (vectors + rows) + (self.n_problems - 1) * pool + shared
 
@@ -80,7 +83,8 @@ class FitWork:
         """Bytes held by one task while it works on a block."""
         blocks = zip(self.block_bytes, self.block_rows, strict=True)
         largest = max((size + ROW_BYTES * rows for size, rows in blocks), default=0)
-        return largest + 8 * self.n_samples * WORKER_VECTORS * self.n_problems * self.n_outputs + TASK_BYTES
+        vectors = 8 * self.n_samples * WORKER_VECTORS * self.n_outputs + self.constraint_bytes
+        return largest + vectors * self.n_problems + TASK_BYTES
 
     def plan(self, limit: int | None, in_driver: bool) -> FitPlan:
         """Plan how the processes share the memory; see `FitPlan`."""
@@ -129,4 +133,5 @@ def planned_work(
     return FitWork(
         block_bytes, block_rows, n_samples, expected_supports(settings), max(reads) + 1, support_bytes,
         n_problems or n_problems_of(settings), settings.n_outputs,
+        0 if settings.constraints is None else settings.constraints.nbytes,
     )  # fmt: skip

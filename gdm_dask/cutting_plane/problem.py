@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gdm_dask.cutting_plane.matching import Cut, find_cut, norm_of
+from gdm_dask.cutting_plane.matching import Cut, by_rank, find_cut, norm_of
 from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.cutting_plane.tasks import task_of
-from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WholeRows, WorkingSet, sizes_of
+from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WholeRows, WorkingSet
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.measures import MEASURES
@@ -38,9 +38,9 @@ class Iteration:
     cut : list of int
         Features of the cut, by rank; included features, which all cuts hold, in the first cut only.
     n_new : int
-        Features of the cut that became supports.
+        Features of the cut that became supports; features that enter together count as one.
     n_supports : int
-        Supports so far.
+        Supports so far, counted in the same way.
     best_score : float
         Largest ``|c_j|`` of the cut over the norm of the duals; 1 if a feature explains all that is left to explain.
     lower, upper, gap : float
@@ -52,7 +52,7 @@ class Iteration:
     seconds : dict
         Time spent on ``scores``, ``matching`` and ``master``.
     scores : list of float
-        |Score| of each feature of the cut, in the units of `best_score` and the order of `cut`.
+        |Score| of each feature of the cut, or of its variable, in the units of `best_score` and the order of `cut`.
     n_reads : int
         Reads of the data so far.
     n_entering : int or None
@@ -103,7 +103,7 @@ class Problem:
     fold : Fold
         Samples and weights.
     task : Task
-    include : ndarray of int64, increasing
+    include : ndarray of int64
         Features that must be supports: the first cut, and part of every other.
     supports : Supports
     master : Master
@@ -138,7 +138,7 @@ class Problem:
         self.supports = Supports(correlation_limit(settings.tau), MEASURES[settings.measure])
         self.include = np.zeros(0, np.int64)
         if settings.constraints is not None:
-            self.include, self.supports.excluded = settings.constraints.include, settings.constraints.exclude
+            self.supports, self.include = settings.constraints.on(self.supports), settings.constraints.include
         self.master = Master(targets, settings.C, weights, self.task.search, settings.intercept, MASTER_TOL)
         self.cuts: list[list[int]] = []
         self.solution: MasterSolution | None = None
@@ -148,10 +148,8 @@ class Problem:
         self.stopped = ""
         self.working_set: WorkingSet | None = None
         self.pool = Pool()
-        self.n_reads = 0
-        self.is_crowded = False
-        self._upper = np.inf
-        self._cost = 0.0, 0
+        self.n_reads, self.is_crowded = 0, False
+        self._upper, self._cost = np.inf, (0.0, 0)
         self.whole = WholeRows(samples is not None)
 
     @property
@@ -174,7 +172,7 @@ class Problem:
         settings = self.settings
         if settings.n_supports is None:
             return settings.cut_size
-        return min(settings.cut_size, settings.n_supports - len(self.supports.features))
+        return min(settings.cut_size, settings.n_supports - self.supports.n_entered)
 
     def question(self) -> Question:
         """Question for the next read."""
@@ -189,7 +187,10 @@ class Problem:
     def _question(self, k: int, n_values: int) -> Question:
         n_least = LEAST_CUTS * self.settings.cut_size
         least_effective = self.task.least_effective(self.master.total_weight)
-        return Question(self.master.duals, k, self.supports.known(), n_values, n_least, least_effective=least_effective)
+        return Question(
+            self.master.duals, k, self.supports.known(), n_values, n_least, least_effective=least_effective,
+            variables=self.supports.variables,
+        )  # fmt: skip
 
     def begin(self, whole: Block) -> bool:
         """Take the included features that vary as the first cut, given their rows with all samples; tell if any do."""
@@ -200,17 +201,18 @@ class Problem:
             return False
         self.whole.add(features, whole.rows(there))
         self.supports.add(features.tolist(), rows)
-        scores = sizes_of(rows, self.master.duals) / norm_of(self.master.duals)
-        order = np.lexsort((features, -scores))
-        self._add_solved(features[order].tolist(), rows)
-        most = (len(features) + self.settings.cut_size) * self.master.largest_square()
-        self._upper = self.upper_bounds[-1] = self.master.bound(most)
-        self._note(scores[order].tolist(), len(features), (0, 0), {"matching": 0.0, "master": work_clock() - clock})
+        scores, n_new = self.supports.sizes(self.master.duals) / norm_of(self.master.duals), self.supports.n_entered
+        features, scores = by_rank(features, np.repeat(scores, self.supports.counts(np.arange(n_new))))
+        self._add_solved(features.tolist(), rows)
+        assert self.settings.constraints is not None
+        n_most = len(features) + self.settings.constraints.most_features(self.settings.cut_size)
+        self._upper = self.upper_bounds[-1] = self.master.bound(n_most * self.master.largest_square())
+        self._note(scores.tolist(), n_new, (0, 0), {"matching": 0.0, "master": work_clock() - clock})
         return True
 
     def see(self, seen: Seen, seconds: float = 0.0, bytes_read: int = 0) -> None:
         """Take the result of a read, and its cost."""
-        self.working_set = WorkingSet(seen, self.supports)
+        self.working_set = self.supports.working_set(seen)
         self.n_reads += 1
         self._cost = seconds, bytes_read
 
@@ -229,7 +231,7 @@ class Problem:
     def enough(self) -> str:
         """Return why no further cut is wanted."""
         settings = self.settings
-        if settings.n_supports is not None and len(self.supports.features) >= settings.n_supports:
+        if settings.n_supports is not None and self.supports.n_entered >= settings.n_supports:
             return "enough supports"
         return "max_cuts" if len(self.cuts) >= settings.max_cuts else ""
 
@@ -241,7 +243,7 @@ class Problem:
 
     def verify(self, seen: Seen) -> None:
         """Take the bound of the last duals from the result of a read."""
-        self._bound(self._find_cut(WorkingSet(seen, self.supports)))
+        self._bound(self._find_cut(self.supports.working_set(seen)))
 
     def finish(self) -> None:
         """Solve the last master problem to full accuracy: its weights are the result."""
@@ -261,7 +263,7 @@ class Problem:
         n_new = min(len(cut.positions), self.n_wanted)
         matched = work_clock()
         self._keep_passed(seen, cut)
-        self._keep_seen(seen, cut.positions[:n_new])
+        self._keep_seen(seen, seen.expand(np.array(cut.positions[:n_new], np.int64)))
         features, sizes = self._features(seen, cut, n_new)
         self._add_solved(features, seen.take(cut.positions[:n_new]))
         seconds = {"matching": matched - clock, "master": work_clock() - matched}
@@ -276,11 +278,11 @@ class Problem:
         self.upper_bounds.append(self._upper)
 
     def _find_cut(self, seen: WorkingSet) -> Cut:
-        settings = self.settings
-        sizes = sizes_of(self.supports.rows, self.master.duals)
+        settings, sizes = self.settings, self.supports.sizes(self.master.duals)
         limit, new_only = self.supports.limit, settings.n_supports is not None
-        included = float(np.sum(sizes[: self.n_included] ** 2))
-        sizes[: self.n_included] = 0.0  # they are in the cut already
+        is_included = self.supports.starts < self.n_included
+        included = float(np.sum(sizes[is_included] ** 2))
+        sizes = np.where(is_included, 0.0, sizes)  # they are in the cut already
         cut = find_cut(seen, self.master.duals, sizes, settings.cut_size, limit, settings.matching, new_only)
         return replace(cut, value=cut.value + included, bound=cut.bound + included)
 
@@ -319,11 +321,12 @@ class Problem:
 
     def _features(self, seen: WorkingSet, cut: Cut, n_new: int) -> tuple[list[int], np.ndarray]:
         """Return the features of a cut by rank, with `n_new` new ones, and their |scores|."""
-        new = cut.positions[:n_new]
-        features = np.array([*seen.features[new], *(self.supports.features[place] for place in cut.supports)])
-        sizes = np.concatenate([cut.sizes[new], cut.support_sizes[cut.supports]])
-        order = np.lexsort((features, -sizes))
-        return features[order].tolist(), sizes[order]
+        new, old = np.array(cut.positions[:n_new], np.int64), np.array(cut.supports, np.int64)
+        known = np.array(self.supports.features, np.int64)[self.supports.expand(old)]
+        sizes = [(cut.sizes[new], seen.counts(new)), (cut.support_sizes[old], self.supports.counts(old))]
+        features = np.concatenate([seen.row_features[seen.expand(new)], known])
+        features, ranked = by_rank(features, np.concatenate([np.repeat(*one) for one in sizes]))
+        return features.tolist(), ranked
 
     def _keep_passed(self, seen: WorkingSet, cut: Cut) -> None:
         """Add the features that the cut passed over to the pool."""
@@ -331,11 +334,11 @@ class Problem:
         fresh = [place for place in cut.passed[: self.settings.pool_per_cut] if seen.features[place] not in known]
         if fresh:
             self.pool.add(seen.features[fresh], seen.rows.rows(np.array(fresh)))
-            self._keep_seen(seen, fresh)
+            self._keep_seen(seen, np.array(fresh))
 
-    def _keep_seen(self, seen: WorkingSet, positions: list[int]) -> None:
+    def _keep_seen(self, seen: WorkingSet, rows: np.ndarray) -> None:
         if seen.whole is not None and self.whole.is_needed:
-            self.whole.add(seen.features[positions], seen.whole.rows(np.array(positions, np.int64)))
+            self.whole.add(seen.row_features[rows], seen.whole.rows(rows))
 
     def add_cut(self, features: list[int], rows: Block | None) -> None:
         """Add a cut and the included features to the master problem; `rows` holds the features that are new."""
@@ -381,7 +384,7 @@ class Problem:
                 number=len(self.cuts),
                 cut=self.cuts[-1],
                 n_new=n_new,
-                n_supports=len(self.supports.features),
+                n_supports=self.supports.n_entered,
                 best_score=scores[0],
                 lower=self.lower_bounds[-1],
                 upper=self.upper_bounds[-1],

@@ -70,11 +70,11 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
     weights = solution.weights / np.abs(solution.duals).sum()  # the weights that belong to alpha
     if k is None:
         strengths = strengths_of(weights)
-        has_weight = strengths > NO_WEIGHT * strengths.max()
-        has_weight[: problem.n_included] = True
-        chosen = np.flatnonzero(has_weight)
+        has_weight = np.logical_or.reduceat(strengths > NO_WEIGHT * strengths.max(), problem.supports.starts)
+        has_weight |= problem.supports.starts < problem.n_included
+        chosen = problem.supports.expand(np.flatnonzero(has_weight))
         weights = weights[:, chosen]
-    elif len(features) <= k:
+    elif problem.supports.n_entered <= k:
         chosen = np.arange(len(features))
     else:
         master, limit, loss = problem.master, problem.supports.limit, problem.task.choice
@@ -100,7 +100,7 @@ def strengths_of(weights: np.ndarray) -> np.ndarray:
 
 def warn_of_fewer(problem: Problem, k: int) -> None:
     """Warn if fewer supports were found than wanted."""
-    n_found = len(problem.supports.features)
+    n_found = problem.supports.n_entered
     if n_found < k:
         warnings.warn(
             f"{n_found} support features were found, fewer than n_features_to_select={k}: {_why_fewer(problem)}",

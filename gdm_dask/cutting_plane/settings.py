@@ -49,8 +49,8 @@ N_FOLDS = 4
 
 MASTERS = ("merged", "cuts")
 LINKAGES = ("star", "clique", "component")
-#: Parameters about features that must or must not be supports.
-CONSTRAINTS = ("include", "exclude")
+#: Parameters about features that must or must not be supports, or enter together.
+CONSTRAINTS = ("include", "exclude", "groups_of")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class Settings:
     epsilon : float
         Errors of numbers, in standard deviations, that cost nothing.
     constraints : Constraints or None
-        Features that must or must not be supports.
+        Features that must or must not be supports, or enter together. If some do, all numbers of features and supports
+        count variables.
     """
 
     C: float
@@ -217,7 +218,8 @@ def choose_settings(
 
     if k is None:
         return entering(None)
-    can_choose = tau > 0 and k <= MAX_CHOSEN  # FGM as published does not choose
+    is_together = constraints is not None and constraints.variables is not None
+    can_choose = tau > 0 and k <= MAX_CHOSEN and not is_together  # FGM as published does not choose
     if not is_merged:
         return entering(OVERSHOOT * k if can_choose and n_samples >= SAMPLES_PER_SUPPORT * k else k)
     counts = (n_samples // 2, n_samples - n_samples // 2) if counts is None else counts
@@ -336,5 +338,7 @@ def settings_from(
 
 def expected_supports(settings: Settings) -> int:
     """Number of supports that may enter, for the memory plan."""
-    n_included = 0 if settings.constraints is None else len(settings.constraints.include)
-    return max(one.n_supports or n_included + one.cut_size * min(one.max_cuts, MAX_CUTS) for one in settings.candidates)
+    constraints = settings.constraints
+    n_included = 0 if constraints is None else constraints.n_included
+    most = max(one.n_supports or n_included + one.cut_size * min(one.max_cuts, MAX_CUTS) for one in settings.candidates)
+    return most if constraints is None else constraints.most_features(most)

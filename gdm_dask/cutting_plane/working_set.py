@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,11 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.groups import Search
 from gdm_dask.features.measures import PEARSON, Measure
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
-from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass
+from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass, merge
 from gdm_dask.features.scores import scores
+
+if TYPE_CHECKING:
+    from gdm_dask.features.variables import Variables
 
 #: Maximum number of values in the rows of a pool.
 POOL_VALUES = 20_000_000
@@ -46,6 +49,8 @@ class Supports:
         Features known to correlate with a support.
     excluded : ndarray of int64, increasing
         Features that must not become supports.
+    variables : Variables or None
+        Features that enter together, see `VariableSupports`; without any, each feature is a variable of its own.
     """
 
     limit: float
@@ -54,6 +59,38 @@ class Supports:
     rows: Block | None = None
     covered: set[int] = field(default_factory=set)
     excluded: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    variables: Variables | None = None
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Position of the first feature of each variable."""
+        return np.arange(len(self.features))
+
+    @property
+    def n_entered(self) -> int:
+        """Number of variables."""
+        return len(self.starts)
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """First feature of each variable."""
+        return np.array(self.features, np.int64)
+
+    def sizes(self, duals: np.ndarray) -> np.ndarray:
+        """|Score| of each variable."""
+        return sizes_of(self.rows, duals)
+
+    def counts(self, places: np.ndarray) -> np.ndarray:
+        """Number of features of some variables."""
+        return np.ones(len(places), np.int64)
+
+    def expand(self, places: np.ndarray) -> np.ndarray:
+        """Positions of the features of some variables."""
+        return places
+
+    def working_set(self, seen: Seen) -> WorkingSet:
+        """Return the working set of a read."""
+        return WorkingSet(seen, self)
 
     @property
     def constrains(self) -> bool:
@@ -173,7 +210,7 @@ class WorkingSet:
 
     def __init__(self, seen: Seen, supports: Supports) -> None:
         self.features, self.rows, self.floor, self.whole = seen
-        features = self.features
+        self.row_features = features = self.features
         self.n_cuts = 0
         self.supports = supports
         self._is_free = np.ones(len(features), bool)
@@ -200,6 +237,18 @@ class WorkingSet:
         """|score| of each feature, over all outputs."""
         return sizes_of(self.rows, duals)
 
+    def counts(self, positions: np.ndarray) -> np.ndarray:
+        """Number of rows of some features."""
+        return np.ones(len(positions), np.int64)
+
+    def expand(self, positions: np.ndarray) -> np.ndarray:
+        """Positions of the rows of some features."""
+        return positions
+
+    def can_share(self, position: int) -> bool:
+        """Whether a clique may hold a feature beside others: its distances to others are a metric."""
+        return True
+
     def order(self, sizes: np.ndarray, least: float) -> np.ndarray:
         """Positions of the features not known to be covered, largest size first."""
         there = np.flatnonzero(self._is_free & (sizes > least))
@@ -215,8 +264,7 @@ class WorkingSet:
                 continue
             mine = positions[self._n_compared[positions] == first]
             others = supports.rows.rows(np.arange(first, len(supports.features)))
-            close = np.abs(supports.measure.compare(self.rows.rows(mine), others)) >= supports.limit
-            self._cover(mine[close.any(axis=1)])
+            self._cover(mine[self._nearness(mine, others) >= supports.limit])
             self._n_compared[mine] = len(supports.features)
         free: np.ndarray = positions[self._is_free[positions]]
         return free
@@ -224,6 +272,17 @@ class WorkingSet:
     def _cover(self, positions: np.ndarray) -> None:
         self._is_free[positions] = False
         self.supports.covered.update(self.features[positions].tolist())
+
+    def _nearness(self, positions: np.ndarray, others: Block) -> np.ndarray:
+        """Largest |correlation| of features with any of some rows."""
+        nearness: np.ndarray = np.abs(self.supports.measure.compare(self.rows.rows(positions), others)).max(axis=1)
+        return nearness
+
+    def _compare(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Compute the |correlation| of features with others."""
+        compared = self.rows.rows(positions), self.rows.rows(others)
+        rho: np.ndarray = np.abs(self.supports.measure.compare(*compared))
+        return rho
 
     def rho(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """|correlation| of features with others."""
@@ -235,8 +294,7 @@ class WorkingSet:
         missing = np.isnan(found)
         if missing.any():
             rows, columns = missing.any(axis=1), missing.any(axis=0)
-            compared = self.rows.rows(positions[rows]), self.rows.rows(others[columns])
-            fresh = np.abs(self.supports.measure.compare(*compared))
+            fresh = self._compare(positions[rows], others[columns])
             self._rho[np.ix_(at[rows], to[columns])] = fresh
             self._rho[np.ix_(to[columns], at[rows])] = fresh.T
             found = self._rho[np.ix_(at, to)]
@@ -275,9 +333,10 @@ class WorkingSet:
         if not len(positions):
             return None
         chosen = np.asarray(positions, np.int64)
-        rows = self.rows.rows(chosen)
+        expanded = self.expand(chosen)
+        rows = self.rows.rows(expanded)
         self._is_free[chosen] = False
-        self.supports.add(self.features[chosen].tolist(), rows)
+        self.supports.add(self.row_features[expanded].tolist(), rows)
         return rows
 
 
@@ -311,19 +370,30 @@ def score_pass(questions: Sequence[Question], folds: Sequence[Fold] = (), share:
 
 def seen_by(data: Data, pass_: ScorePass, ranked: Ranked) -> Iterator[Seen]:
     """Yield the result of a pass for each question; read the rows that the pass did not return."""
-    for question, ranking in zip(pass_.questions, ranked.rankings, strict=True):
-        features, rows, floor, _ = _seen(data, ranked, ranking, question.n_wanted(ranking))
+    for place, (question, ranking) in enumerate(zip(pass_.questions, ranked.rankings, strict=True)):
+        if question.variables is None:
+            features, floor = _best(question, ranking)
+        else:
+            variables, members = question.variables.ranked(ranked.together.get(place, []), question.known)
+            features, floor = _best(question, merge([ranking, variables], question.k))
+            features = question.variables.expand(features, members)
+        rows = _rows(data, ranked, features)
         yield Seen(features, pass_.folds[question.fold].of(rows), floor, rows)
 
 
-def _seen(data: Data, ranked: Ranked, ranking: Ranking, n_wanted: int) -> Seen:
-    features, others = ranking.features[:n_wanted], ranking.scores[n_wanted:]
-    floor = float(abs(others[0])) if len(others) else ranking.floor
+def _best(question: Question, ranking: Ranking) -> tuple[np.ndarray, float]:
+    """Return the features of a ranking that make up the working set, and a bound on the |score| of all others."""
+    n_wanted = question.n_wanted(ranking)
+    others = ranking.scores[n_wanted:]
+    return ranking.features[:n_wanted], float(abs(others[0])) if len(others) else ranking.floor
+
+
+def _rows(data: Data, ranked: Ranked, features: np.ndarray) -> Block:
+    """Return the rows of features; read those that the pass did not return."""
     here = ranked.has(features)
     if not here.any():
-        return Seen(features, data.rows(features), floor)
+        return data.rows(features)
     if here.all():
-        return Seen(features, ranked.rows(features), floor)
+        return ranked.rows(features)
     rows = stack([ranked.rows(features[here]), data.rows(features[~here])])
-    order = np.argsort(np.concatenate([np.flatnonzero(here), np.flatnonzero(~here)]))
-    return Seen(features, rows.rows(order), floor)
+    return rows.rows(np.argsort(np.concatenate([np.flatnonzero(here), np.flatnonzero(~here)])))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from gdm_dask.features.groups import Search
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.scores import interleaved, scores
 from gdm_dask.system.scratch import work_space
+
+if TYPE_CHECKING:
+    from gdm_dask.features.variables import Variables
 
 #: Features in a working set, and values in their rows: a set of long rows has fewer features.
 WORKING_FEATURES = 2048
@@ -87,7 +91,7 @@ def top_of_block(block: Block, scores: np.ndarray, k: int, floor: float = 0.0) -
     size = np.abs(scores)
     positions = np.flatnonzero(size >= floor)
     n_below = int(np.count_nonzero(size >= 0)) - len(positions)
-    return top(positions + block.start, scores[positions], k, n_below, _lengths(block, positions))
+    return top(positions + block.start, scores[positions], k, n_below, lengths_of(block, positions))
 
 
 def merge(rankings: Sequence[Ranking], k: int) -> Ranking:
@@ -105,7 +109,7 @@ def merge(rankings: Sequence[Ranking], k: int) -> Ranking:
     return top(features, values, k, sum(ranking.n_left for ranking in rankings), lengths)
 
 
-def _lengths(block: Block, local: np.ndarray) -> np.ndarray:
+def lengths_of(block: Block, local: np.ndarray) -> np.ndarray:
     """Return the number of values in some rows of a block."""
     if block.indptr is None:
         return np.full(len(local), block.n_samples)
@@ -137,6 +141,8 @@ class Question(AlignedArrays):
         Share of the features whose rows a part of the pass returns; the other rows are read again.
     least_effective : float
         Exclude all features with fewer effective samples.
+    variables : Variables, optional
+        Rank features on their own only, and return the scores of all others: their variables are ranked by the driver.
     """
 
     duals: np.ndarray
@@ -148,6 +154,7 @@ class Question(AlignedArrays):
     supports: Search | None = None
     fold: int = 0
     least_effective: float = 0.0
+    variables: Variables | None = None
 
     def n_wanted(self, ranking: Ranking, share: float = 1.0) -> int:
         """Return the number of best rows of a ranking to return."""
@@ -173,12 +180,15 @@ class Ranked:
         Blocks with these rows, and with others that are no longer needed.
     places : ndarray of shape (features, 2), int64
         Piece of each row, and its position there.
+    together : dict
+        For each question with variables, by its position: the scores of all features that belong to one.
     """
 
     rankings: list[Ranking]
     features: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     pieces: list[Block] = field(default_factory=list)
     places: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    together: dict[int, list[Ranking]] = field(default_factory=dict)
 
     def rows(self, features: np.ndarray) -> Block:
         """Return the raw rows of some present features, in this order."""
@@ -232,7 +242,7 @@ class ScorePass:
         for number, fold in enumerate(self.folds):
             asked = [place for place, question in enumerate(self.questions) if question.fold == number]
             if asked:
-                self._rank(part.rankings, asked, fold.of(block), *self._vectors[number])
+                self._rank(part, asked, fold.of(block), *self._vectors[number])
         self._keep_rows(part, block)
 
     @cached_property
@@ -247,7 +257,7 @@ class ScorePass:
 
     def _rank(
         self,
-        rankings: list[Ranking],
+        part: Ranked,
         asked: Sequence[int],
         block: Block,
         vectors: np.ndarray,
@@ -259,28 +269,35 @@ class ScorePass:
             room = work_space("scores", shape[0] * shape[1], np.float64).reshape(shape)
             found, done = scores(rows, vectors, room, columns), 0
             for place in asked:
-                question, so_far = self.questions[place], rankings[place]
-                own = found[done : done + len(question.duals)]
-                done += len(own)
+                question, so_far = self.questions[place], part.rankings[place]
+                sizes = self._sizes(question, rows, found[done : done + len(question.duals)])
+                done += len(question.duals)
+                taken = None if question.variables is None else question.variables.take(rows, sizes)
+                if taken is not None:
+                    part.together.setdefault(place, []).append(taken)
+                self._leave_out(question, rows, sizes)
                 floor = float(abs(so_far.scores[-1])) if len(so_far.scores) == question.k else 0.0
-                best = top_of_block(rows, self._sizes(question, rows, own), question.k, floor)
-                rankings[place] = merge([so_far, best], question.k)
+                best = top_of_block(rows, sizes, question.k, floor)
+                part.rankings[place] = merge([so_far, best], question.k)
 
     def _sizes(self, question: Question, block: Block, sizes: np.ndarray) -> np.ndarray:
-        """Return the scores of a block's free features, NaN for the others; with several outputs, their norm.
+        """Return the scores of a block's features, NaN where they cannot be supports; with several outputs, their norm.
 
         A score of 0 counts: rounding decides whether it is exactly 0, and it may be the best one at the duals of the
         next cut.
         """
         row: np.ndarray = sizes[0] if len(sizes) == 1 else np.sqrt(np.add.reduce(sizes * sizes))
-        first, last = np.searchsorted(question.known, [block.start, block.stop])
         row[block.norms == 0.0] = np.nan
-        row[question.known[first:last] - block.start] = np.nan
         if question.least_effective > 0:
             row[effective_samples(block) < question.least_effective] = np.nan
+        return row
+
+    def _leave_out(self, question: Question, block: Block, row: np.ndarray) -> None:
+        """Replace the scores of features that are supports, excluded or covered by NaN."""
+        first, last = np.searchsorted(question.known, [block.start, block.stop])
+        row[question.known[first:last] - block.start] = np.nan
         if question.supports is not None:
             row[question.supports.find(block).feature - block.start] = np.nan
-        return row
 
     def _keep_rows(self, part: Ranked, block: Block) -> None:
         led = self._led(part.rankings)
@@ -303,6 +320,8 @@ class ScorePass:
             features = part.features[np.isin(part.features, wanted)]
             if len(features):
                 ranked.add(features, part.rows(features))
+            for place, pieces in part.together.items():
+                ranked.together.setdefault(place, []).extend(pieces)
         return ranked
 
     def finish(self, part: Ranked) -> Ranked:

@@ -5,6 +5,7 @@ Features are the rows of X, (m, n). Two features correlate when ``|rho| >= 1 - t
 
 from __future__ import annotations
 
+import warnings
 from itertools import combinations
 
 import cvxpy as cp
@@ -105,8 +106,26 @@ def master_optimum(X: np.ndarray, y: np.ndarray, cuts: list, C: float, include: 
     constraints = [cp.sum(beta) == np.sqrt(len(y)), *(cp.norm(Z[list(cut)] @ beta) <= top for cut in cuts)]
     squares = cp.square(top) + (cp.sum_squares(Z[include] @ beta) if include else 0.0)
     problem = cp.Problem(cp.Minimize(0.5 * squares + cp.sum_squares(beta) / (2 * C)), constraints)
-    problem.solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
-    return float(problem.value) / len(y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an inaccurate solution: the next tolerance is within reach
+        for tol in (1e-10, 1e-8):
+            problem.solve(solver=cp.CLARABEL, tol_gap_rel=tol, tol_gap_abs=tol, tol_feas=tol)
+            if problem.status == cp.OPTIMAL:
+                return float(problem.value) / len(y)
+    raise AssertionError(problem.status)
+
+
+def correlated_variables(close: np.ndarray, variables: list[list[int]]) -> np.ndarray:
+    """Which pairs of variables have features that correlate."""
+    found = np.zeros((len(variables), len(variables)), bool)
+    for i, j in combinations(range(len(variables)), 2):
+        found[i, j] = found[j, i] = close[np.ix_(variables[i], variables[j])].any()
+    return found
+
+
+def variable_scores(c: np.ndarray, variables: list[list[int]]) -> np.ndarray:
+    """The norm of the scores of each variable."""
+    return np.array([np.linalg.norm(c[own]) for own in variables])
 
 
 def optimum(
@@ -117,10 +136,16 @@ def optimum(
     C: float,
     among: list[int],
     include: list[int] | None = None,
+    variables: list[list[int]] | None = None,
 ) -> float:
-    """Return the optimum of (4) over some features, by Clarabel with every maximal cut."""
+    """Return the optimum of (4) over some features, by Clarabel with every maximal cut.
+
+    With variables, `close` and `among` are about them.
+    """
     cuts = [set(cut) for cut in feasible_cuts(close, size, among)]
     largest = [sorted(cut) for cut in cuts if not any(cut < other for other in cuts)]
+    if variables is not None:
+        largest = [[j for v in cut for j in variables[v]] for cut in largest]
     return master_optimum(X, y, largest, C, include)
 
 

@@ -1,0 +1,301 @@
+"""Features that enter together: cuts, bounds and certificates of variables against enumeration, and the whole fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import reference
+from helpers.clusters import same_model
+from helpers.instances import data_of, informative, kinds, many, memory, seeds, whole
+from helpers.misaligned import MisalignedEngine
+from hypothesis import given
+from hypothesis import strategies as st
+from test_certificate import objective
+
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, load_model, stability_selection
+from gdm_dask.analysis.cross_validation import tune
+from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.certificate import certify
+from gdm_dask.cutting_plane.constraints import Constraints, resolve
+from gdm_dask.cutting_plane.memory import FitWork, planned_work
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.cutting_plane.settings import Settings, choose_settings, expected_supports
+from gdm_dask.errors import BadInput
+from gdm_dask.features.scores import scores
+from gdm_dask.pipeline.run_directory import RunDirectory
+
+taus, sizes = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3)
+
+
+class Case:
+    """Features in variables, some of them included or excluded; all numbers are of variables but where said."""
+
+    def __init__(self, X: np.ndarray, tau: float, seed: int, n_included: int) -> None:
+        rng = np.random.default_rng(seed + 3)
+        owner = rng.integers(0, max(1, 2 * len(X) // 3), len(X))
+        given = {str(v): np.flatnonzero(owner == v) for v in np.unique(owner)}
+        exclude = np.flatnonzero(rng.random(len(X)) < 0.15)[: len(X) - 1]
+        varied = [j for j in range(len(X)) if np.ptp(X[j]) > 0 and j not in exclude]
+        named = rng.permutation(varied)[:n_included].tolist()
+        parameters = {"groups_of": given, "include": named, "exclude": exclude}
+        self.constraints = resolve(parameters, len(X), lambda: None) or Constraints()
+        kept = [[j for j in own.tolist() if j in varied] for own in given.values()]
+        self.all = sorted((own for own in kept if own), key=lambda own: own[0])
+        self.included = [v for v, own in enumerate(self.all) if set(named) & set(own)]
+        self.include = [j for v in self.included for j in self.all[v]]  # features
+        self.close = reference.correlated_variables(reference.correlated(X, tau), self.all)
+
+    def of(self, features: list[int]) -> list[int]:
+        """Variables that hold some features."""
+        return [v for v, own in enumerate(self.all) if set(own) & set(features)]
+
+    def free(self, supports: list[int]) -> list[int]:
+        """Variables that may join supports, which are features."""
+        return [v for v in reference.uncovered(self.close, self.of(supports)) if v not in self.included]
+
+
+class Run:
+    """A run of the cutting plane among variables that remembers the duals of every cut."""
+
+    def __init__(self, X, y, case: Case, sparse: bool = False, **options) -> None:
+        defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-5, "intercept": False}
+        self.problem = Problem(y, Settings(**defaults | options, constraints=case.constraints))
+        self.vectors, self.supports = [self.problem.master.duals[0]], [[]]
+        with data_of(memory(X, sparse, block_bytes=1000)) as data:
+            solve([self.problem], data, self._note)
+
+    def _note(self, problem: Problem) -> None:
+        self.vectors.append(problem.master.duals[0])
+        self.supports.append([*problem.supports.features])
+
+
+@many(60)
+@given(kinds, st.integers(3, 25), st.integers(4, 40), taus, sizes, st.integers(0, 2), st.booleans(), seeds)
+def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    case = Case(X, tau, seed, n_included)
+    run = Run(X, y, case, sparse, tau=tau, cut_size=size, cuts_per_read=1)
+    block = whole(X, sparse)
+    for t, iteration in enumerate(run.problem.iterations):
+        c = reference.variable_scores(scores(block, run.vectors[t][None])[0], case.all)
+        if t == 0 and case.included:
+            expected = case.included
+        else:
+            expected = reference.greedy_cut(c, case.close, size, case.of(run.supports[t]), tuple(case.included))
+        assert sorted(iteration.cut) == sorted(j for v in expected for j in case.all[v])
+        assert iteration.best_score == pytest.approx(max(c[expected]) / np.linalg.norm(run.vectors[t]))
+        assert iteration.n_new == len(case.of(run.supports[t + 1])) - len(case.of(run.supports[t]))
+    supports = case.of(run.problem.supports.features)
+    assert sorted(run.problem.supports.features) == sorted(j for v in supports for j in case.all[v])
+    assert run.problem.supports.n_entered == len(supports)
+
+
+@many(50)
+@given(
+    kinds, st.integers(3, 8), st.integers(12, 25), taus, sizes, st.integers(0, 1), st.sampled_from([0.1, 1.0, 100.0]),
+    st.sampled_from(["greedy", "exact"]), st.booleans(), seeds,
+)  # fmt: skip
+def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, n_included, C, matching, merged, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    case = Case(X, tau, seed, n_included)
+    wanted = {"merged": True, "n_supports": len(case.included) + 2 * size} if merged else {}
+    run = Run(X, y, case, tau=tau, cut_size=size, C=C, matching=matching, **wanted)
+    problem = run.problem
+    assert (np.diff(problem.lower_bounds) >= 0).all()
+    assert (np.diff(problem.upper_bounds) <= 0).all()
+    for t, (lower, upper) in enumerate(zip(problem.lower_bounds, problem.upper_bounds, strict=True)):
+        free = case.free(run.supports[t + 1])
+        best = reference.optimum(X, y, case.close, size, C, free, case.include, case.all)
+        assert lower <= best * (1 + 1e-7)
+        assert upper >= best * (1 - 1e-7)
+        assert problem.iterations[t].upper >= best * (1 - 1e-7)
+
+
+@many(50)
+@given(
+    kinds, st.integers(3, 9), st.integers(6, 30), st.integers(1, 2), st.integers(0, 1), taus,
+    st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), seeds,
+)  # fmt: skip
+def test_no_set_is_certified_beyond_the_truth(kind, m, n, more, n_included, tau, C, sparse, intercept, seed) -> None:
+    X, y = informative(m, n, seed, kind)
+    case = Case(X, tau, seed, n_included)
+    sets = [
+        (*case.include, *(j for v in cut for j in case.all[v]))
+        for cut in reference.feasible_cuts(case.close, more, case.free(case.include))
+    ]
+    empty = objective(X[case.include], y, C, intercept)
+    gains = {cut: empty - objective(X[list(cut)], y, C, intercept) for cut in sets}
+    if not gains or max(gains.values()) <= 1e-6 * empty:
+        return
+    settings = Settings(C, tau, 1, 99, 1e-3, intercept=intercept, constraints=case.constraints)
+    best = max(gains, key=gains.__getitem__)
+    for features in {best, sets[seed % len(sets)]}:
+        chosen = np.array(features)
+        with data_of(memory(X, sparse)) as data:
+            found = certify(
+                data, y, settings, len(case.included) + more, chosen, whole(X, sparse).rows(chosen)
+            )  # fmt: skip
+        assert found.share <= gains[features] / gains[best] + 1e-6
+
+
+def one_hot(task: str = "two", n: int = 200):
+    """Columns: six noise, four of a variable that tells, six noise, three of one that does not; two spread apart."""
+    rng = np.random.default_rng(2)
+    colour, shape = rng.integers(0, 4, n), rng.integers(0, 3, n)
+    noise = rng.normal(size=(n, 12))
+    X = np.column_stack([noise[:, :6], colour[:, None] == np.arange(4), noise[:, 6:], shape[:, None] == np.arange(3)])
+    X = X[:, [*range(6), 6, 10, 7, 11, 8, 12, 9, 13, 14, 15, 16, 17, 18]]
+    margin = np.array([1.5, -1.0, 0.5, -1.2])[colour] + noise[:, 0] + 0.3 * rng.normal(size=n)
+    y = {"two": margin > 0, "three": np.digitize(margin, [-1, 1]), "numbers": margin}[task]
+    return X, y, {"colour": [6, 8, 10, 12], "shape": [16, 17, 18]}
+
+
+def estimator(task: str, groups_of, k: int | None = 3, **options):
+    kind = GroupDiscoveryRegressor if task == "numbers" else GroupDiscoveryMachine
+    return kind(k, **{"scheduler": "synchronous", "groups_of": groups_of, **options})
+
+
+@pytest.mark.parametrize("task", ["two", "three", "numbers"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("options", [{}, {"C": 50.0, "master": "cuts"}, {"k": None, "max_cuts": 4}])
+def test_features_enter_together_in_every_kind_of_fit(task, sparse, options) -> None:
+    X, y, groups_of = one_hot(task)
+    machine = estimator(task, groups_of, **options).fit(sp.csr_array(X) if sparse else X, y)
+    supports = set(machine.support_features_.tolist())
+    assert machine.variables_["colour"] == [6, 8, 10, 12]
+    assert {0, 6, 8, 10, 12} <= supports
+    assert len({16, 17, 18} & supports) in (0, 3)
+    if "k" not in options:
+        assert len(supports) - sum(len(own) - 1 for own in machine.variables_.values()) == 3
+        assert machine.history_[-1].n_supports == 3
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_variable_counts_as_one_at_the_limit(k) -> None:
+    X, y, groups_of = one_hot()
+    machine = estimator("two", groups_of, k, C=1.0, cut_size=2, certify=True).fit(X, y)
+    assert set(machine.support_features_.tolist()) == ({6, 8, 10, 12}, {0, 6, 8, 10, 12})[k - 1]
+    assert 0.5 < machine.certified_share_ <= 1.0
+
+
+def test_inclusion_and_exclusion_of_some_of_its_features() -> None:
+    X, y, groups_of = one_hot()
+    machine = estimator("two", groups_of, 2, C=1.0, include=[17], exclude=[8]).fit(X, y)
+    assert machine.included_.tolist() == [16, 17, 18]
+    assert machine.variables_ == {"shape": [16, 17, 18], "colour": [6, 10, 12]}
+
+
+def test_columns_that_cannot_be_supports_stay_outside() -> None:
+    X, y, groups_of = one_hot()
+    X[:, 10] = 1.0
+    machine = estimator("two", groups_of, 2, C=1.0, include=[6]).fit(X, y)
+    assert machine.variables_["colour"] == [6, 8, 12]
+    with pytest.raises(BadInput, match="feature 10 is constant"):
+        estimator("two", groups_of, 2, C=1.0, include=[10]).fit(X, y)
+
+
+def test_a_variable_with_a_covered_column_does_not_enter() -> None:
+    X, y, groups_of = one_hot()
+    X[:, 1] = X[:, 8] + 0.01 * np.random.default_rng(0).normal(size=len(X))
+    machine = estimator("two", groups_of, 3, C=1.0, include=[1]).fit(X, y)
+    assert "colour" not in machine.variables_
+    assert not {6, 8, 10, 12} & set(machine.support_features_.tolist())
+
+
+def test_weights_are_as_good_as_repetitions() -> None:
+    X, y, groups_of = one_hot()
+    weights = np.random.default_rng(1).integers(0, 4, len(y))
+    weighed = estimator("two", groups_of, C=1.0).fit(X, y, sample_weight=weights)
+    repeated = estimator("two", groups_of, C=1.0).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert weighed.support_features_.tolist() == repeated.support_features_.tolist()
+    np.testing.assert_allclose(weighed.upper_bounds_, repeated.upper_bounds_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("C", ["auto", 1.0])
+def test_the_same_bits_from_any_source_on_any_scheduler(tmp_path, C, monkeypatch) -> None:
+    X, y, groups_of = one_hot()
+    for number, (block, scheduler) in enumerate([("1MB", "synchronous"), ("2KB", "threads")]):
+        store = ingest(X, tmp_path / f"{number}.zarr", y, block_bytes=block, scheduler="synchronous")
+        estimator("two", groups_of, C=C, certify=True, scheduler=scheduler).fit(store).save(tmp_path / f"run{number}")
+    assert store.n_blocks > 5  # variables are cut into pieces
+    monkeypatch.setattr("gdm_dask.base.open_engine", lambda *_: MisalignedEngine())  # passes travel as messages
+    estimator("two", groups_of, C=C, certify=True).fit(X, y).save(tmp_path / "memory")
+    same_model(tmp_path / "run0", tmp_path / "memory")
+    same_model(tmp_path / "run1", tmp_path / "memory")
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("C", ["auto", 1.0])
+def test_a_fit_that_stops_goes_on_to_the_same_bits(tmp_path, C) -> None:
+    def stop(iteration) -> None:
+        if iteration.number == 2:
+            raise Stop
+
+    X, y, groups_of = one_hot()
+    store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
+    options = {"C": C, "cut_size": 1, "include": [17]}
+    whole_run, parted = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "parted")
+    whole_run.fit(estimator("two", groups_of, **options), store)
+    with pytest.raises(Stop):
+        parted.fit(estimator("two", groups_of, **options), store, callback=stop)
+    if parted.checkpoint.exists():  # while folds choose C, the state is saved after reads only
+        with pytest.raises(BadInput, match="groups_of was '7 features"):
+            parted.fit(estimator("two", {"colour": groups_of["colour"]}, **options), store, resume=True)
+    parted.fit(estimator("two", groups_of, **options), store, resume=True)
+    same_model(parted.path, whole_run.path)
+
+
+def test_models_stability_and_grids_know_them(tmp_path) -> None:
+    X, y, groups_of = one_hot()
+    store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
+    machine = estimator("two", groups_of).fit(store)
+    machine.save(tmp_path / "run")
+    loaded = load_model(tmp_path / "run")
+    assert loaded.variables_ == machine.variables_
+    assert loaded.get_params()["groups_of"] == groups_of
+    found = stability_selection(loaded, store, n_repeats=3)
+    assert [found.support_frequency[found.supports.index(j)] for j in groups_of["colour"]] == [1.0] * 4
+    assert tune(store, estimator("two", groups_of), {"tau": [0.25, 0.5], "folds": 2})["tau"] in (0.25, 0.5)
+
+
+def test_the_plan_counts_the_features_of_variables() -> None:
+    constraints = resolve({"groups_of": {"a": range(5), "b": range(5, 8)}, "include": [9]}, 20, lambda: None)
+    assert expected_supports(choose_settings(20, 100, k=3, constraints=constraints)) == 9
+    assert choose_settings(20, 100_000, k=3, constraints=constraints).n_supports == 3  # no choice among more
+
+
+def test_the_plan_counts_the_bytes_of_constraints() -> None:
+    def work(**parameters) -> FitWork:
+        constraints = resolve(parameters, 10**6, lambda: None)
+        return planned_work([10**6], [10**6], 100, choose_settings(10**6, 100, k=3, constraints=constraints))
+
+    free, bound = work(), work(exclude=range(10**5), groups_of={"a": range(10**5, 10**5 + 1000)})
+    assert bound.task_bytes - free.task_bytes == 8 * 10**5 + 56 * 1000
+    assert bound.driver_bytes - free.driver_bytes >= 8 * 10**5
+
+
+@pytest.mark.parametrize(
+    ("groups_of", "message"),
+    [
+        (["a"], "`groups_of` must be None or a dict of lists of features, got"),
+        ({"a": "b"}, r"`groups_of\['a'\]` must be None or a list"),
+        ({"a": [0, 9]}, "variable 'a' of `groups_of`: feature 9 is out of range"),
+        ({"a": [0, 0]}, "variable 'a' of `groups_of` names feature 0 twice"),
+        ({"a": [0, 1], "b": [1, 2]}, "feature 1 belongs to 'a' and to 'b': name it in one"),
+        ({"a": ["x"]}, "variable 'a' of `groups_of`: the features have no names, got 'x'"),
+    ],
+)
+def test_bad_input_is_named(groups_of, message) -> None:
+    with pytest.raises(BadInput, match=message):
+        resolve({"groups_of": groups_of}, 4, lambda: None)
+
+
+def test_the_number_of_included_variables_is_limited() -> None:
+    groups_of = {"a": [0, 1], "b": [2, 3]}
+    resolve({"groups_of": groups_of, "include": [0, 1, 2], "n_features_to_select": 2}, 5, lambda: None)
+    with pytest.raises(BadInput, match="at most n_features_to_select=2 features, got 3"):
+        resolve({"groups_of": groups_of, "include": [0, 2, 4], "n_features_to_select": 2}, 5, lambda: None)
