@@ -18,7 +18,7 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="Job id, as printed by g
 
 
 @app.command()
-@opt.takes(parameters=opt.fit_parameters, security=opt.security)
+@opt.takes(parameters=opt.fit_parameters, security=opt.security, storage=opt.storage)
 def submit(
     store: opt.Store,
     scheduler: opt.Cluster,
@@ -30,6 +30,7 @@ def submit(
     overwrite: opt.Overwrite = False,
     priority: Annotated[int, typer.Option(help="Waiting jobs with the highest priority start first.")] = 0,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends.")] = False,
+    storage: Any = None,
     security: Any = None,
 ) -> None:
     """Submit a fit to a cluster and print its job id. The fit continues after this computer disconnects.
@@ -40,7 +41,7 @@ def submit(
 
     with opt.connected(scheduler, security) as client:
         run = run and opt.absolute(run)
-        job = submit_fit(client, opt.absolute(store), run, parameters, resume, overwrite, priority)
+        job = submit_fit(client, opt.absolute(store), run, parameters, resume, overwrite, priority, storage)
         typer.echo(job)
         if wait:
             wait_for_job(client, job)

@@ -50,7 +50,7 @@ class TableFormat(StrEnum):
 
 
 @app.command()
-@opt.takes(parameters=opt.fit_parameters, security=opt.security)
+@opt.takes(parameters=opt.fit_parameters, security=opt.security, storage=opt.storage)
 def fit(
     store: opt.Store,
     run: Annotated[Path, typer.Option(help="Run directory: the folder for the result.")],
@@ -75,6 +75,7 @@ def fit(
         Path | None,
         typer.Option(metavar="FILE", help="Write metrics for Prometheus after each cut, as a file for node_exporter."),
     ] = None,
+    storage: Any = None,
     security: Any = None,
 ) -> None:
     """Select support features of a store and find their groups.
@@ -88,7 +89,7 @@ def fit(
     from gdm_dask.pipeline.run_directory import RunDirectory
     from gdm_dask.store.target_files import check_targets
 
-    opened = gdm_dask.open_store(store)
+    opened = gdm_dask.open_store(store, storage)
     y = None if target is None else check_targets(target, opened.shape[1], store)
     with opt.chosen_scheduler(scheduler, security) as chosen:
         known = target_of_task(opened, y, task)
@@ -152,6 +153,7 @@ def summarise(model: FittedModel, run: Path) -> None:
 
 
 @app.command()
+@opt.takes(storage=opt.storage)
 def predict(
     run: Annotated[Path, RUN],
     store: opt.Store,
@@ -159,10 +161,11 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="File to write; standard output by default.")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Print decision values as well.")] = False,
+    storage: Any = None,
 ) -> None:
     """Print the predicted label or numbers of every sample of a store, one sample per line."""
     model = gdm_dask.load_model(run)
-    values = model.decision_values(gdm_dask.open_store(store))
+    values = model.decision_values(gdm_dask.open_store(store, storage))
     found = model.target_.decode(values)
     lines = ["\t".join(map(str, row.tolist())) for row in found.reshape(len(found), -1)]
     if scores:
@@ -175,15 +178,17 @@ def predict(
 
 
 @app.command()
+@opt.takes(storage=opt.storage)
 def evaluate(
     run: Annotated[Path, RUN],
     store: opt.Store,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    storage: Any = None,
 ) -> None:
     """Print accuracy or R2, redundancy rate and sizes of a fitted model on a store."""
     from gdm_dask.analysis.metrics import evaluate as evaluate_model
 
-    facts = evaluate_model(gdm_dask.load_model(run), gdm_dask.open_store(store))
+    facts = evaluate_model(gdm_dask.load_model(run), gdm_dask.open_store(store, storage))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -251,6 +256,7 @@ def _print_groups(model: FittedModel, members: int) -> None:
 
 
 @app.command()
+@opt.takes(storage=opt.storage)
 def report(
     run: Annotated[Path, RUN],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .html, .md or .json.")],
@@ -260,6 +266,7 @@ def report(
     compare: Other = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Permutations per group, for its importance.")] = 5,
+    storage: Any = None,
 ) -> None:
     """Write a report on a fitted model: one self-contained page that needs no network.
 
@@ -276,8 +283,8 @@ def report(
         output,
         title=title or f"{run.resolve().name}: supports and their groups",
         run=run_facts(run),
-        store=None if store is None else gdm_dask.open_store(store),
-        test=None if test is None else gdm_dask.open_store(test),
+        store=None if store is None else gdm_dask.open_store(store, storage),
+        test=None if test is None else gdm_dask.open_store(test, storage),
         image_shape=None if image_shape is None else parse_shape(image_shape),
         compare=None if compare is None else gdm_dask.load_model(compare),
         compare_name=str(compare),
@@ -310,7 +317,7 @@ def _saved_stability(run: Path, model: FittedModel) -> Stability | None:
 
 
 @app.command()
-@opt.takes(security=opt.security)
+@opt.takes(security=opt.security, storage=opt.storage)
 def stability(
     run: Annotated[Path, RUN],
     store: Annotated[
@@ -328,6 +335,7 @@ def stability(
         str | None, typer.Option(help="Memory limit of all processes; by default the limit of the fit.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    storage: Any = None,
     security: Any = None,
 ) -> None:
     """Fit on subsamples of the training store and count how often each group is found.
@@ -341,7 +349,7 @@ def stability(
     place = store or fitted_on.get("store")
     if place is None:
         raise BadInput(f"{run}: the run does not say where its training store is. Pass the training store.")
-    opened = gdm_dask.open_store(place)
+    opened = gdm_dask.open_store(place, storage)
     if fitted_on.get("fingerprint", opened.fingerprint) != opened.fingerprint:
         raise BadInput(f"{place}: the run was fitted on another store. Pass the training store.")
     with opt.chosen_scheduler(scheduler, security) as chosen:

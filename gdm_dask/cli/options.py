@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
@@ -69,6 +70,18 @@ TlsKey = Annotated[str | None, typer.Option(help="Private key of the client cert
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Number of workers of a local scheduler; by default one per core.")
 ]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="For URLs: endpoint_url, profile, patience (seconds), ...; give it several times.",
+        envvar="GDM_STORAGE_OPTIONS",
+        show_envvar=True,
+    ),
+]
+#: Storage options whose values stay text even if they look like numbers.
+_TEXT = re.compile("key|secret|token|password|user|account|id$")
 
 
 def takes(**groups: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -170,6 +183,35 @@ def security(tls_ca: TlsCa = None, tls_cert: TlsCert = None, tls_key: TlsKey = N
     if tls_ca is None or tls_cert is None or tls_key is None:
         raise BadInput("--tls-ca, --tls-cert and --tls-key must be given together")
     return Security(tls_ca_file=tls_ca, tls_client_cert=tls_cert, tls_client_key=tls_key, require_encryption=True)
+
+
+def storage(storage_option: StorageOptions = None) -> dict[str, Any] | None:
+    """Return storage options from ``key=value`` pairs; dots make nested tables. Errors do not show values."""
+    options: dict[str, Any] = {}
+    for pair in storage_option or ():
+        key, equals, value = pair.partition("=")
+        *tables, last = key.split(".")
+        if not (equals and all([*tables, last])):
+            raise BadInput("--storage-option must be KEY=VALUE, such as endpoint_url=http://127.0.0.1:9000")
+        table = options
+        for name in tables:
+            table = table.setdefault(name, {})
+        table[last] = value if _TEXT.search(last) else _plain(value)
+    return options or None
+
+
+def _plain(text: str) -> bool | int | float | str:
+    """Return the number or truth value that a text stands for, else the text.
+
+    >>> _plain("true"), _plain("5"), _plain("0.5"), _plain("eu-central-1")
+    (True, 5, 0.5, 'eu-central-1')
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 @contextmanager

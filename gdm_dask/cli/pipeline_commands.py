@@ -131,7 +131,7 @@ def _cell(value: Any) -> str:
 
 
 @app.command()
-@opt.takes(security=opt.security)
+@opt.takes(security=opt.security, storage=opt.storage)
 def tune(
     store: opt.Store,
     n_features_to_select: opt.Supports = None,
@@ -144,6 +144,7 @@ def tune(
     workers: opt.Workers = None,
     memory_limit: opt.MemoryLimit = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the table, as JSON.")] = None,
+    storage: Any = None,
     security: Any = None,
 ) -> None:
     """Search for tau, C and cut_size by cross-validation on one store, and print the best values.
@@ -163,6 +164,6 @@ def tune(
             "n_features_to_select": n_features_to_select, "scheduler": chosen, "n_workers": workers,
             "memory_limit": memory_limit,
         }  # fmt: skip
-        opened = gdm_dask.open_store(store)
+        opened = gdm_dask.open_store(store, storage)
         best = tune_store(opened, estimator_for(opened.own_target(), parameters), grid, output)
     show([(name, str(value)) for name, value in best.items()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,6 +37,7 @@ Bandwidth = Annotated[
 
 
 @app.command()
+@opt.takes(storage=opt.storage)
 def plan(
     store: Store = None,
     n_features_to_select: Supports = 100,
@@ -49,6 +50,7 @@ def plan(
     tau: opt.Tau = 0.25,
     groups: opt.Groups = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    storage: Any = None,
 ) -> None:
     """Forecast the reads, memory, traffic, seconds and bottleneck of a fit.
 
@@ -70,7 +72,7 @@ def plan(
     machine = GroupDiscoveryMachine(n_features_to_select, tau=tau)
     check_parameters(machine.get_params(deep=False))
     if like is None:
-        data = open_store(str(store))
+        data = open_store(str(store), storage)
         task = "regression" if data.own_target().kind == "numbers" else "classification"
         check_training_data(machine, data, None, task)
         found = plan_store(data, n_features_to_select, cluster, tau, groups)

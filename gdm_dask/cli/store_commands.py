@@ -95,7 +95,7 @@ STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 
 
 @app.command()
-@opt.takes(security=opt.security)
+@opt.takes(security=opt.security, storage=opt.storage)
 def ingest(
     paths: Paths,
     target: Targets = None,
@@ -123,6 +123,7 @@ def ingest(
     strip_headers: StripHeaders = False,
     text_column: TextColumn = "text",
     label_column: LabelColumn = "label",
+    storage: Any = None,
     security: Any = None,
 ) -> None:
     """Turn a data set of any size into a feature store.
@@ -140,20 +141,22 @@ def ingest(
     if len(paths) < 2:
         raise BadInput("gdm ingest needs a source and the name of the new store: gdm ingest SOURCE... STORE")
     from gdm_dask.ingestion import run_ingest
+    from gdm_dask.store.folder import Url
 
     *sources, store = paths
     source: Any = [_existing(path) for path in sources]
     names = None
     if text:
-        _check_free(store, overwrite)
+        _check_free(store, storage, overwrite)
         corpus = _open_corpus(source, text_column, label_column, strip_headers)
+        like = like and Url(like, storage)
         source, names = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
     with opt.chosen_scheduler(scheduler, security) as chosen:
         done = run_ingest(
             source, store, target, task=task, feature_names=names, n_features=n_features, like=like,
             index_base=index_base, on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size,
             memory_limit=memory_limit, scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite,
-            run_bytes=run_size,
+            storage_options=storage, run_bytes=run_size,
         )  # fmt: skip
     features, samples = done.store.shape
     out.print(
@@ -171,13 +174,13 @@ def _existing(path: str) -> str:
     return path
 
 
-def _check_free(store: str, overwrite: bool) -> None:
+def _check_free(store: str, storage: dict[str, Any] | None, overwrite: bool) -> None:
     """Refuse an existing store before the vocabulary is counted, not after."""
     from gdm_dask.ingestion.staging import Staging
     from gdm_dask.store.folder import Folder
     from gdm_dask.store.layout import ROOT
 
-    target = Folder(store)
+    target = Folder(store, storage)
     if not overwrite and ROOT in target.names() and not Staging(target).path.exists():
         raise BadInput(f"{store} exists: choose another name, or pass --overwrite to replace it")
 
@@ -255,9 +258,11 @@ def _target_text(facts: dict[str, Any]) -> str:
 
 
 @app.command()
+@opt.takes(storage=opt.storage)
 def info(
     store: Annotated[str, typer.Argument(metavar="STORE|RUN", help="A feature store, or the run directory of a fit.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    storage: Any = None,
 ) -> None:
     """Describe a store, or the fitted model of a run directory."""
     if Path(store, "model.json").is_file():
@@ -265,7 +270,7 @@ def info(
         return
     from gdm_dask.store import open_store
 
-    facts = describe(open_store(store))
+    facts = describe(open_store(store, storage))
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
@@ -307,12 +312,13 @@ def _describe_model(run: Path, as_json: bool) -> None:
 
 
 @app.command()
-def verify(store: Annotated[str, STORE]) -> None:
+@opt.takes(storage=opt.storage)
+def verify(store: Annotated[str, STORE], storage: Any = None) -> None:
     """Read a whole store and compare it with its checksums."""
     from gdm_dask.store import open_store
     from gdm_dask.system.progress import report
 
-    opened = open_store(store)
+    opened = open_store(store, storage)
     with report("verify", opened.nbytes) as progress:
         opened.verify(progress)
     out.print(f"{escape(store)}: all {opened.n_blocks:,} blocks are intact", highlight=False, soft_wrap=True)

@@ -52,6 +52,8 @@ class FitWork:
         Outputs of each problem, each with its own vectors.
     constraint_bytes : int
         Bytes of the excluded features and of the scores of features that enter together, for each problem.
+    bytes_ahead : int
+        Bytes that a task has requested from an object store ahead of the current block.
     """
 
     block_bytes: list[int]
@@ -63,6 +65,7 @@ class FitWork:
     n_problems: int = 1
     n_outputs: int = 1
     constraint_bytes: int = 0
+    bytes_ahead: int = 0
 
     @property
     def driver_bytes(self) -> int:
@@ -84,7 +87,7 @@ class FitWork:
         blocks = zip(self.block_bytes, self.block_rows, strict=True)
         largest = max((size + ROW_BYTES * rows for size, rows in blocks), default=0)
         vectors = 8 * self.n_samples * WORKER_VECTORS * self.n_outputs + self.constraint_bytes
-        return largest + vectors * self.n_problems + TASK_BYTES
+        return largest + vectors * self.n_problems + self.bytes_ahead + TASK_BYTES
 
     def plan(self, limit: int | None, in_driver: bool) -> FitPlan:
         """Plan how the processes share the memory; see `FitPlan`."""
@@ -127,11 +130,12 @@ def planned_work(
     settings: Settings,
     support_bytes: int | None = None,
     n_problems: int | None = None,
+    bytes_ahead: int = 0,
 ) -> FitWork:
     """Workload of a fit; by default with as many problems as choosing C needs. See `FitWork` for the parameters."""
     reads = [-(-expected_supports(one) // (one.cut_size * one.cuts_per_read)) for one in settings.candidates]
     return FitWork(
         block_bytes, block_rows, n_samples, expected_supports(settings), max(reads) + 1, support_bytes,
         n_problems or n_problems_of(settings), settings.n_outputs,
-        0 if settings.constraints is None else settings.constraints.nbytes,
+        0 if settings.constraints is None else settings.constraints.nbytes, bytes_ahead,
     )  # fmt: skip

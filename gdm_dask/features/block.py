@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gdm_dask.errors import BadInput
 from gdm_dask.features.whole_numbers import from_whole
 
 if TYPE_CHECKING:
@@ -243,3 +244,25 @@ def stack(blocks: list[Block]) -> Block:
             [np.ones(len(b.indices), np.uint8) if b.values is None else b.values for b in blocks]  # type: ignore[arg-type]
         )
     return Block(start, stop, n_samples, values, means, norms, indptr, indices, weights=weights)
+
+
+def no_rows(n_samples: int, sparse: bool) -> Block:
+    """Return a block without features."""
+    none = np.zeros(0)
+    if not sparse:
+        return Block(0, 0, n_samples, np.zeros((0, n_samples)), none, none)
+    return Block(0, 0, n_samples, none, none, none, np.zeros(1, np.uint32), np.zeros(0, np.uint32))
+
+
+def check_features(features: np.ndarray, n_features: int) -> np.ndarray:
+    """Return feature numbers as int64; refuse numbers out of range."""
+    features = np.asarray(features)
+    if features.size == 0:
+        return np.zeros(0, np.int64)
+    if features.dtype.kind not in "iu":
+        raise BadInput(f"features are given by their numbers (0 to {n_features - 1}), not by {features.dtype} values")
+    features = features.astype(np.int64)
+    if features.min() < 0 or features.max() >= n_features:
+        bad = features[(features < 0) | (features >= n_features)][0]
+        raise BadInput(f"feature {bad} is out of range: the store has features 0 to {n_features - 1}")
+    return features

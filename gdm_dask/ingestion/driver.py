@@ -35,7 +35,7 @@ from gdm_dask.ingestion.staging import Staging
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import write_array, write_group, write_text
 from gdm_dask.store.feature_store import FeatureStore, open_store
-from gdm_dask.store.folder import Folder
+from gdm_dask.store.folder import Folder, Url
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.targets import infer_target
 from gdm_dask.system.progress import compile_seconds
@@ -150,7 +150,7 @@ def run_ingest(
     overwrite : bool
         Replace an existing store.
     storage_options : dict, optional
-        Passed to fsspec for a store on a URL.
+        For a store, and sources, on URLs: see `gdm_dask.open_store`.
     run_bytes : int or str, optional
         Bytes of source to sort at a time; by default derived from the memory limit. The store does not depend on it.
     """
@@ -162,7 +162,7 @@ def run_ingest(
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
     options = IngestOptions(n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task)
-    given = open_source(source, y, options)
+    given = open_source(_reachable(source, storage_options), y, options)
     facts = given.facts
     targets = _known_targets(facts, like, task)
     names = _feature_names(feature_names, facts, like, n_features)
@@ -250,6 +250,15 @@ def as_blocks(X: Any, engine: Engine, memory_limit: int | None) -> Iterator[Feat
         return
     with temporary_folder("gdm-fit-") as folder:
         yield ingest(X, folder / "data.zarr", memory_limit=memory_limit)
+
+
+def _reachable(source: Any, storage_options: dict[str, Any] | None) -> Any:
+    """Attach storage options to the paths or URLs of a source."""
+    if isinstance(source, str):
+        return Url(source, storage_options)
+    if isinstance(source, (list, tuple)) and all(isinstance(path, str) for path in source):
+        return [Url(path, storage_options) for path in source]
+    return source
 
 
 def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:

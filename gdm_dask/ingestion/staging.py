@@ -9,8 +9,9 @@
     STORE.partial/store/         the store, until it is complete and gets its name
     STORE.partial/finished       fingerprint of the complete store, written just before the rename
 
-For a store on a URL, STORE.partial and its lock are in the user's cache folder. Only their user can write to these
-folders; a folder with another owner or mode is neither read nor removed.
+For a store on a URL, STORE.partial and its lock are in the user's cache folder, and STORE/ingest.lock keeps ingests of
+other computers out, until the work is done or given up. Only their user can write to these folders; a folder with
+another owner or mode is neither read nor removed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ import json
 import logging
 import os
 import shutil
+import socket
 import time
+import uuid
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gdm_dask.errors import BadInput, DamagedStore, GdmError, MemoryLimitTooLow
+from gdm_dask.errors import BadInput, DamagedStore, GdmError, Locked, MemoryLimitTooLow
 from gdm_dask.ingestion.runs import UNFINISHED as UNFINISHED_RUN
 from gdm_dask.store import layout
 from gdm_dask.store.folder import PARTIAL, UNFINISHED, Folder, write_whole
@@ -62,6 +65,7 @@ class Staging:
         self._old = self.path / "old"
         self._plan = self.path / "plan.json"
         self._finished = self.path / "finished"
+        self._claim = self.lock.path.with_suffix(".claim")  # our entry in STORE/ingest.lock
         # A local store is built here and renamed; an object store has no rename, so the manifest is written last.
         self.store = Folder(self.path / "store") if target.is_local else target
 
@@ -76,6 +80,7 @@ class Staging:
             hopeless = isinstance(error, BadInput) and not isinstance(error, MemoryLimitTooLow)
             if self.lock.is_held and (error is None or hopeless):
                 self.clear()
+                self._release_claim()
         finally:
             self.lock.release()
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -101,6 +106,10 @@ class Staging:
             return None
         try:
             self._check_target(overwrite)
+            if not self.target.is_local:
+                holds = self._take_claim()
+                same = same if holds else None  # others may have written to the store since
+                self._check_again(overwrite, release=not holds)
         except BadInput:
             self.lock.release()  # keep the files of an earlier attempt at another job
             raise
@@ -118,7 +127,8 @@ class Staging:
             _make_private(folder)
         if not self.target.is_local:
             self.target.remove(layout.ROOT)  # from here on there is no store until the new one is complete
-            self.target.remove()
+            for name in self.target.names() - {layout.LOCK}:
+                self.target.remove(name)
         plan = {"job": job, "run_bytes": run_bytes, "runs": str(self.runs)}
         write_whole(self._plan, json.dumps(plan).encode())
         return run_bytes
@@ -134,6 +144,15 @@ class Staging:
             raise BadInput(f"{self.target.url} exists: choose another name, or pass --overwrite to replace it")
         if foreign:
             raise BadInput(f"{self.target.url} is not a feature store (it holds {foreign[0]!r}): it is not overwritten")
+
+    def _check_again(self, overwrite: bool, release: bool) -> None:
+        """Check the target once more: another ingest may have finished just before we claimed the URL."""
+        try:
+            self._check_target(overwrite)
+        except BadInput:
+            if release:
+                self._release_claim()
+            raise
 
     def _read_plan(self) -> dict[str, Any] | None:
         try:
@@ -156,8 +175,49 @@ class Staging:
         for path in self.path.rglob(f"*{UNFINISHED}"):
             path.unlink(missing_ok=True)
 
+    def _take_claim(self) -> bool:
+        """Claim the URL, unless another computer has; return whether the claim of an earlier attempt still holds.
+
+        The claim outlives this process, as do the blocks that it has written: only an attempt that finds both the
+        scratch files and the claim goes on with them.
+        """
+        fresh = not self._claim.exists()
+        if fresh:
+            owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            write_whole(self._claim, json.dumps(owner | {"claim": uuid.uuid4().hex}).encode())
+        try:
+            created = self.target.create(layout.LOCK, read_private(self._claim))
+            self._check_claim()
+        except (BadInput, Locked):
+            if fresh:
+                self._claim.unlink()
+            raise
+        return not fresh and not created
+
+    def _check_claim(self) -> None:
+        """Raise `Locked` if the claim of the URL is not ours."""
+        try:
+            there = self.target.read(layout.LOCK)
+            if there == read_private(self._claim):
+                return
+            owner = json.loads(there)
+            name = f"process {owner['process']} on {owner['host']} since {owner['since']}"
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            name = "another ingest"
+        raise Locked(
+            f"{self.target.url} is being written by {name}. Wait for it to end; if it was stopped, give its command "
+            f"again on that computer, or remove {self.target.url}/{layout.LOCK}."
+        )
+
+    def _release_claim(self) -> None:
+        if self._claim.exists():
+            self.target.remove(layout.LOCK)
+            self._claim.unlink()
+
     def mark_finished(self, fingerprint: str) -> None:
         """Record that everything is written, before the final rename."""
+        if not self.target.is_local:
+            self._check_claim()
         write_whole(self._finished, fingerprint.encode())
 
     def publish(self) -> None:

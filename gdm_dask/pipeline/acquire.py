@@ -1,4 +1,4 @@
-"""Files of a pipeline: a local path, a path below ``GDM_DATA``, or a verified download.
+"""Files of a pipeline: a local path, a path below ``GDM_DATA``, or a verified download from a web or object store.
 
 A download resumes where an earlier one stopped, and gets its final name only once its checksum has been verified.
 """
@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import time
 import urllib.error
 import urllib.request
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.pipeline.schema import TEXT, Key, Problem, Table
 from gdm_dask.pipeline.step import Context, NotKnown, Step
-from gdm_dask.store.folder import write_whole
+from gdm_dask.store.folder import Folder, Url, options_of, write_whole
 from gdm_dask.system.progress import report
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 ON_FIRST_USE = "on first use"
 _PIECE = 1 << 20
+_OBJECT_PIECE = 32 << 20
 #: Attempts in a row without a new byte before a download gives up, and seconds between attempts.
 ATTEMPTS = 5
 PAUSE = 1.0
@@ -61,7 +63,8 @@ class Acquire(Step):
         others=Table(
             {
                 "path": TEXT,  # a file or folder; a relative path is searched in GDM_DATA, then in the working folder
-                "url": Key(str, pattern="https?://.+"),
+                "url": Key(str, pattern="[a-z][a-z0-9+]*://.+"),  # http(s), or an object store: s3://bucket/file
+                "storage_options": Table(anything=True),  # of the object store; never written anywhere
                 "sha256": Key(str, several=True, pattern="[0-9a-f]{64}|on first use"),  # one, or alternatives
                 "page": TEXT,  # web page of the file, for readers
                 "note": TEXT,  # further help for fetching it by hand
@@ -138,7 +141,7 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
 def _download_or_tell(settings: Mapping[str, Any], target: Path, expected: list[str]) -> None:
     """Fetch a file; if that fails, explain how to fetch it by hand."""
     try:
-        download(settings["url"], target, expected)
+        download(Url(settings["url"], settings.get("storage_options")), target, expected)
     except (DownloadFailed, NotOnServer) as error:
         if "page" not in settings or "path" not in settings:
             raise
@@ -235,7 +238,7 @@ def download(url: str, target: Path, expected: list[str]) -> None:
     while True:
         before = partial.stat().st_size if partial.exists() else 0
         try:
-            _fetch(url, partial, state)
+            (_fetch if re.match("https?:", url) else _fetch_object)(url, partial, state)
             break
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError):
@@ -300,6 +303,25 @@ def _fetch(url: str, partial: Path, state: Path) -> None:
     size = partial.stat().st_size
     if total is not None and size != total:
         raise ConnectionError(f"the connection ended after {size:,} of {total:,} bytes")
+
+
+def _fetch_object(url: str, partial: Path, state: Path) -> None:
+    """Request the missing bytes of a file in an object store once; return when the file is complete."""
+    source = Folder(Url(url.rpartition("/")[0], options_of(url)))
+    key = url.rpartition("/")[2]
+    try:
+        info = source.info(key)
+        tag, total = str(info.get("ETag") or info.get("mtime") or info.get("created")), int(info["size"])
+        have = partial.stat().st_size if partial.exists() and _validator(state) == tag else 0
+        write_whole(state, json.dumps({"validator": tag}).encode())
+        with partial.open("ab" if have else "wb") as file, report("fetch", total) as progress:
+            progress(have)
+            for first in range(have, total, _OBJECT_PIECE):
+                piece = source.read(key, first, min(first + _OBJECT_PIECE, total))
+                file.write(piece)
+                progress(len(piece))
+    except (FileNotFoundError, PermissionError) as error:
+        raise NotOnServer(f"{url}: {error.strerror or error}.") from error
 
 
 def _validator(state: Path) -> str | None:

@@ -28,7 +28,7 @@ from gdm_dask.inputs import settings_of
 from gdm_dask.pipeline.fit_metrics import FitMetrics
 from gdm_dask.pipeline.job_queue import ENDED, Cancelled, ask, enter, entries, forget, tell, wait_for_turn
 from gdm_dask.pipeline.run_directory import RunDirectory
-from gdm_dask.store.folder import write_whole
+from gdm_dask.store.folder import Url, local_folder, write_whole
 from gdm_dask.system import interrupts
 from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal
 
@@ -50,6 +50,7 @@ def submit_fit(
     resume: bool = False,
     overwrite: bool = False,
     priority: int = 0,
+    storage_options: dict[str, Any] | None = None,
 ) -> str:
     """Submit a fit to the cluster and return its job id.
 
@@ -67,9 +68,14 @@ def submit_fit(
         As in `RunDirectory.fit`.
     priority : int
         Waiting jobs with the highest priority start first; ties go to the job submitted first.
+    storage_options : dict, optional
+        For a store on a URL; see `gdm_dask.open_store`.
     """
+    if run is not None:
+        local_folder(run, "the run directory")
     purge_jobs(client, KEPT)
     job = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    store = Url(store, storage_options)
     order = {"job": job, "store": store, "run": run, "parameters": parameters, "resume": resume, "overwrite": overwrite}
     future = client.submit(sealed_task(drive), seal(order), key=job, pure=False, priority=priority)
     client.publish_dataset(future, name=job)

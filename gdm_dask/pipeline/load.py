@@ -12,6 +12,7 @@ from typing import Any
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline import steps
 from gdm_dask.pipeline.schema import NAME, TEXT, Key, Pipeline, Problem, Table, check, key_lines
+from gdm_dask.store.folder import local_folder
 
 #: Largest pipeline file.
 MAX_BYTES = 1 << 20
@@ -68,7 +69,8 @@ def _problem(settings: Mapping[str, Any]) -> Problem | None:
 
 
 def _folder(settings: Mapping[str, Any]) -> Path:
-    return Path(os.environ.get("GDM_RUNS", "runs")) / str(settings.get("folder", settings["name"]))
+    runs = local_folder(os.environ.get("GDM_RUNS", "runs"), "GDM_RUNS")
+    return runs / str(settings.get("folder", settings["name"]))
 
 
 def _override(settings: dict[str, Any], override: str) -> str:

@@ -102,10 +102,11 @@ class Key:
 
 @dataclass(frozen=True)
 class Table:
-    """Keys of a table, and the form of nested tables with any other name that matches `NAME`."""
+    """Keys of a table, and the form of nested tables with any other name that matches `NAME`; or anything."""
 
     keys: dict[str, Key | Table] = field(default_factory=dict)
     others: Table | None = None
+    anything: bool = False
 
 
 FROM_ONE = (1, float("inf"))
@@ -127,7 +128,7 @@ def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> Problem 
     >>> check({"tau": 3}, Table({"tau": Key(float, between=(0, 1))}), "fit.")
     ('fit.tau', 'must be a number in [0, 1], got 3')
     """
-    for name, value in values.items():
+    for name, value in values.items() if not table.anything else ():
         expected = table.keys.get(name, table.others)
         if expected is None:
             return prefix + name, f"is not a known key; known keys are {', '.join(table.keys)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -127,6 +128,13 @@ def check_metadata(folder: Folder, name: str, entry: ArrayEntry) -> None:
 
 def _chunk_key(name: str, number: int, n_dims: int) -> str:
     return f"{name}/c/{number}" + "/0" * (n_dims - 1)
+
+
+def chunk_files(name: str, entry: ArrayEntry) -> Iterator[tuple[str, int]]:
+    """Yield the key of each chunk of an array, in the order of reading, and its decoded bytes."""
+    nbytes = entry.chunk * math.prod(entry.shape[1:]) * np.dtype(entry.dtype).itemsize
+    for number in range(len(entry.crc)):
+        yield _chunk_key(name, number, len(entry.shape)), nbytes
 
 
 def write_array(folder: Folder, name: str, values: np.ndarray, codec: str, places: int | None = None) -> ArrayEntry:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
+from copy import copy
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput, DamagedStore
-from gdm_dask.features.block import Block, stack
+from gdm_dask.features.block import Block, check_features, no_rows, stack
 from gdm_dask.features.values import dtype_of
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array, unpack_text
@@ -23,6 +24,8 @@ from gdm_dask.system.scratch import Buffers
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
+
+READS_AT_ONCE = 8  # blocks of an object store whose rows or names are read at the same time
 
 
 class FeatureStore:
@@ -47,8 +50,7 @@ class FeatureStore:
         self._folder = folder
         self.manifest = layout.read_manifest(folder)
         self._in_bounds: set[int] = set()  # blocks with checked sample indices; checksums show later changes
-        self.shape = self.manifest.shape
-        self.nnz = self.manifest.nnz
+        self.shape, self.nnz = self.manifest.shape, self.manifest.nnz
         try:
             self.target = None if self.manifest.target is None else target_from_json(self.manifest.target)
         except BadInput as error:
@@ -156,8 +158,8 @@ class FeatureStore:
 
     def iter_names(self) -> Iterator[str]:
         """Yield the names of all features, in order; the store must have names."""
-        for number in range(self.n_blocks):
-            yield from unpack_text(*self._packed_names(number), self.url)
+        for offsets, text in self._each(self._packed_names, enumerate(self.manifest.blocks)):
+            yield from unpack_text(offsets, text, self.url)
 
     def names_of(self, features: np.ndarray) -> list[str]:
         """Return the names of some features (their numbers as text if the store has no names)."""
@@ -165,39 +167,35 @@ class FeatureStore:
         if not self.has_names:
             return [str(feature) for feature in features]
         found: dict[int, str] = {}
-        for number, positions in self._by_block(features):
-            offsets, text = self._packed_names(number)
+        packed = self._each(self._packed_names, self._by_block(features))
+        for (number, positions), (offsets, text) in zip(self._by_block(features), packed, strict=True):
             for position in positions:
                 local = features[position] - self.block_starts[number]
                 start, stop = offsets[local], offsets[local + 1]
                 found[int(position)] = unpack_text(np.array([0, stop - start]), text[start:stop], self.url)[0]
         return [found[position] for position in range(len(features))]
 
-    def _packed_names(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def _packed_names(self, number: int, _: Any) -> list[np.ndarray]:
         entry = self.manifest.blocks[number]
-        return (
-            self._block_array(number, entry, "names/offsets"),
-            self._block_array(number, entry, "names/text"),
-        )
+        return [self._block_array(number, entry, f"names/{part}") for part in ("offsets", "text")]
 
     @property
     def means(self) -> np.ndarray:
         """Mean of each feature, float64."""
-        return self._per_feature(lambda number, entry: self._block_array(number, entry, "means"))
+        return self._per_feature(partial(self._block_array, name="means"))
 
     @property
     def norms(self) -> np.ndarray:
         """Norm of each centred feature, float64; 0 for constant features."""
-        return self._per_feature(lambda number, entry: self._block_array(number, entry, "norms"))
+        return self._per_feature(partial(self._block_array, name="norms"))
 
     @property
     def counts(self) -> np.ndarray:
         """Nonzeros of each feature, int64."""
 
         def of_block(number: int, entry: layout.BlockEntry) -> np.ndarray:
-            if self.is_sparse:
-                return np.diff(self._block_array(number, entry, "indptr").astype(np.int64))
-            return self._block_array(number, entry, "counts").astype(np.int64)
+            found = self._block_array(number, entry, "indptr" if self.is_sparse else "counts").astype(np.int64)
+            return np.diff(found) if self.is_sparse else found
 
         return self._per_feature(of_block).astype(np.int64)
 
@@ -207,8 +205,8 @@ class FeatureStore:
             return min(n_rows, self.shape[0]) * self.shape[1] * 8
         itemsize = 4 + (0 if self.manifest.value_type == "one" else dtype_of(self.manifest.value_type).itemsize)
         largest = np.zeros(0, np.uint32)
-        for number, entry in enumerate(self.manifest.blocks):
-            counts = np.concatenate([largest, np.diff(self._block_array(number, entry, "indptr"))])
+        for indptr in self._each(partial(self._block_array, name="indptr"), enumerate(self.manifest.blocks)):
+            counts = np.concatenate([largest, np.diff(indptr)])
             largest = np.partition(counts, -n_rows)[-n_rows:] if len(counts) > n_rows else counts
         return int(largest.sum(dtype=np.int64)) * itemsize
 
@@ -220,6 +218,25 @@ class FeatureStore:
         self._in_bounds.add(number)
         return block
 
+    @contextmanager
+    def reading_ahead(self, numbers: Iterable[int]) -> Iterator[FeatureStore]:
+        """Return a store to read these blocks from, in this order; an object store sends the next ones meanwhile."""
+        if not self._folder.bytes_ahead:
+            yield self
+            return
+        from gdm_dask.store.remote import ReadAhead
+
+        files = (file for number in numbers for file in layout.block_files(number, self.manifest.blocks[number]))
+        with ReadAhead(self._folder, files) as folder:
+            store = copy(self)
+            store._folder = folder
+            yield store
+
+    @property
+    def bytes_ahead(self) -> int:
+        """Upper bound on the bytes that `reading_ahead` keeps."""
+        return min(self._folder.bytes_ahead, self.nbytes)
+
     def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
         """Return some features as a block, in the given order; read only the chunks that hold them.
 
@@ -230,21 +247,20 @@ class FeatureStore:
             Returns a block that is already in memory, by number, or None.
         """
         features = check_features(features, self.shape[0])
-        parts, order = [], []
-        for number, positions in self._by_block(features):
+
+        def rows_of(number: int, positions: np.ndarray) -> Block:
             entry = self.manifest.blocks[number]
             local, inverse = np.unique(features[positions] - entry.start, return_inverse=True)
             block = held(number)
-            if block is None:
-                with self._reading():
-                    rows = layout.read_block_rows(self._folder, number, entry, self.shape[1], local)
-            else:
-                rows = block.rows(local)
-            parts.append(rows.rows(inverse))
-            order.append(positions)
-        if not parts:
-            return self._empty_rows()
-        return stack(parts).rows(np.argsort(np.concatenate(order)))
+            if block is not None:
+                return block.rows(local).rows(inverse)
+            with self._reading():
+                return layout.read_block_rows(self._folder, number, entry, self.shape[1], local).rows(inverse)
+
+        if not len(features):
+            return no_rows(self.shape[1], self.is_sparse)
+        order = np.concatenate([positions for _, positions in self._by_block(features)])
+        return stack(list(self._each(rows_of, self._by_block(features)))).rows(np.argsort(order))
 
     def read_block(self, i: int) -> sp.csr_array:
         """Return block `i` as a CSR matrix of raw values (features x samples)."""
@@ -291,16 +307,9 @@ class FeatureStore:
                     progress(size)
 
     def _verify_block(self, number: int) -> int:
-        entry = self.manifest.blocks[number]
         with self._reading():
-            layout.check_block(self._folder, number, entry, self.shape[1])
-        return entry.nbytes
-
-    def _empty_rows(self) -> Block:
-        none = np.zeros(0)
-        if not self.is_sparse:
-            return Block(0, 0, self.shape[1], np.zeros((0, self.shape[1])), none, none)
-        return Block(0, 0, self.shape[1], none, none, none, np.zeros(1, np.uint32), np.zeros(0, np.uint32))
+            layout.check_block(self._folder, number, self.manifest.blocks[number], self.shape[1])
+        return self.manifest.blocks[number].nbytes
 
     def _by_block(self, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (block, positions in `features`) for each block that holds some of the features."""
@@ -309,8 +318,16 @@ class FeatureStore:
             yield int(number), np.flatnonzero(owner == number)
 
     def _per_feature(self, of_block: Callable[[int, layout.BlockEntry], np.ndarray]) -> np.ndarray:
-        parts = [of_block(number, entry) for number, entry in enumerate(self.manifest.blocks)]
+        parts = list(self._each(of_block, enumerate(self.manifest.blocks)))
         return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _each(self, read: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """Yield ``read(*item)`` for each item; from an object store, read several at the same time."""
+        if not self._folder.bytes_ahead:
+            yield from (read(*item) for item in items)
+            return
+        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+            yield from pool.map(lambda item: read(*item), items)
 
     def _block_array(self, number: int, entry: layout.BlockEntry, name: str) -> np.ndarray:
         return self._array(f"{layout.block_path(number)}/{name}", entry.arrays[name])
@@ -339,20 +356,6 @@ class FeatureStore:
             return False
 
 
-def check_features(features: np.ndarray, n_features: int) -> np.ndarray:
-    """Return feature numbers as int64; refuse numbers out of range."""
-    features = np.asarray(features)
-    if features.size == 0:
-        return np.zeros(0, np.int64)
-    if features.dtype.kind not in "iu":
-        raise BadInput(f"features are given by their numbers (0 to {n_features - 1}), not by {features.dtype} values")
-    features = features.astype(np.int64)
-    if features.min() < 0 or features.max() >= n_features:
-        bad = features[(features < 0) | (features >= n_features)][0]
-        raise BadInput(f"feature {bad} is out of range: the store has features 0 to {n_features - 1}")
-    return features
-
-
 def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> FeatureStore:
     """Open a feature store.
 
@@ -361,7 +364,8 @@ def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | N
     path : str or path
         A local folder, or a URL supported by fsspec (``s3://bucket/name``).
     storage_options : dict, optional
-        Passed to fsspec.
+        Options of fsspec's file system for the URL: endpoint, credentials, time-outs; and ``patience``, the seconds to
+        go on with a service that cannot be reached (30). They are never written to a file or a log.
 
     Returns
     -------

@@ -5,18 +5,29 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import numpy as np
+from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.system.scratch import work_space
 from gdm_dask.system.uncached import read_file, write_file
+
+#: Bytes that a task requests from an object store before it reads them: enough to hide a latency of 100 ms.
+READ_AHEAD = 64 << 20
+#: Seconds to go on with a service that cannot be reached.
+PATIENCE = 30.0
+#: Options for reading many objects of a few MB: whole, without asking for the size first, and many at the same time.
+_SUITABLE: dict[str, dict[str, Any]] = {
+    "s3": {"max_concurrency": 1, "config_kwargs": {"max_pool_connections": 64}},
+}
 
 #: Suffix of files that are being written; a killed writer may leave some.
 UNFINISHED = ".tmp"
@@ -32,18 +43,18 @@ class Folder:
     url : str or path
         The folder; it need not exist yet.
     storage_options : dict, optional
-        Passed to fsspec (credentials, ``endpoint_url``).
+        See `file_system`.
     """
 
     def __init__(self, url: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> None:
-        self.url = os.fspath(url)
-        self.storage_options = dict(storage_options or {})
-        try:
-            self._fs, root = fsspec.core.url_to_fs(self.url, **self.storage_options)
-        except (ImportError, ValueError) as error:
-            raise BadInput(f"{self.url}: {error} (for s3://, pip install 'gdm_dask[s3]')") from error
+        url = os.fspath(url)
+        self.url = str(url)
+        self.storage_options = dict(storage_options or options_of(url))
+        self._fs, root = file_system(self.url, self.storage_options)
         self._root = root.rstrip("/") or root
         self.is_local = isinstance(self._fs, LocalFileSystem)
+        #: Decoded bytes of files to request before they are read; 0 if files come one by one.
+        self.bytes_ahead = READ_AHEAD if self._fs.async_impl else 0
 
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
@@ -53,13 +64,17 @@ class Folder:
         """The local path; only for local folders."""
         return Path(self._root)
 
-    def read(self, key: str) -> bytes:
-        """Return the whole content of a file; raise FileNotFoundError if it does not exist."""
-        if self.is_local:
+    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """Return the content of a file, or some of its bytes; raise FileNotFoundError if it does not exist."""
+        if self.is_local and start is None:
             return (self.path / key).read_bytes()
-        with self._remote():
-            content: bytes = self._fs.cat_file(f"{self._root}/{key}")
-            return content
+        content: bytes = self._call(self._fs.cat_file, f"{self._root}/{key}", start=start, end=stop)
+        return content
+
+    def info(self, key: str) -> dict[str, Any]:
+        """Return what the file system knows about a file: its ``size``, and its ``ETag`` or ``mtime``."""
+        found: dict[str, Any] = self._call(self._fs.info, f"{self._root}/{key}")
+        return found
 
     def read_once(self, key: str) -> bytes | memoryview:
         """Read a file that is not needed again soon: bypass the page cache, into work space of this thread."""
@@ -72,8 +87,7 @@ class Folder:
     def write(self, key: str, data: bytes) -> None:
         """Write a file atomically."""
         if not self.is_local:
-            with self._remote():
-                self._fs.pipe_file(f"{self._root}/{key}", data)
+            self._put(self._fs.pipe_file, key, data)
             return
         target = self.path / key
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -100,38 +114,88 @@ class Folder:
         if not same:
             raise GdmError(f"{self.url}: {key} reads back differently from what was written: check the disk")
 
+    def create(self, key: str, data: bytes) -> bool:
+        """Write a file of an object store unless it exists; return whether it was written."""
+        from gdm_dask.store.remote import create_only
+
+        return bool(self._put(partial(create_only, self._fs), key, data))
+
     def names(self) -> set[str]:
         """Return the names of the entries of the folder; none if it does not exist."""
-        with self._remote():
-            self._fs.invalidate_cache()
-            try:
-                found = self._fs.ls(self._root, detail=False)
-            except (FileNotFoundError, NotADirectoryError):
-                return set()
+        self._fs.invalidate_cache()
+        try:
+            found = self._call(self._fs.ls, self._root, detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
         return {name.rstrip("/").rsplit("/", 1)[-1] for name in found}
 
     def size(self) -> int:
         """Return the bytes of all files below."""
-        with self._remote():
-            return sum(self._fs.du(self._root, total=False).values())
+        return sum(self._call(self._fs.du, self._root, total=False).values())
 
     def remove(self, key: str = "") -> None:
         """Remove a file or folder with all of its content; by default this whole folder."""
         place = f"{self._root}/{key}" if key else self._root
-        with self._remote():
-            self._fs.invalidate_cache()
-            if self._fs.exists(place):
-                self._fs.rm(place, recursive=True)
+        self._fs.invalidate_cache()
+        if self._call(self._fs.exists, place):
+            self._call(self._fs.rm, place, recursive=True)
 
-    @contextmanager
-    def _remote(self) -> Iterator[None]:
-        """Turn errors of a remote service (no connection, no credentials) into one line that names the place."""
+    def _put(self, write: Callable[[str, bytes], Any], key: str, data: bytes) -> Any:
         try:
-            yield
-        except (OSError, GdmError):
-            raise
-        except Exception as error:
-            raise GdmError(f"{self.url}: cannot be reached: {error}") from error
+            return self._call(write, f"{self._root}/{key}", data)
+        except FileNotFoundError as error:
+            raise BadInput(f"{self.url}: cannot be written to: {error}") from error
+
+    def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a function of the file system; see `gdm_dask.store.remote.call`."""
+        if self.is_local:
+            return function(*args, **options)
+        from gdm_dask.store.remote import call
+
+        return call(self.url, float(self.storage_options.get("patience", PATIENCE)), function, *args, **options)
+
+
+class Url(str):
+    """A URL with the options to reach it. It is printed and saved without them: they may hold secrets."""
+
+    def __new__(cls, url: str, storage_options: dict[str, Any] | None = None) -> Url:
+        """Return the URL, with its options as an attribute."""
+        made = super().__new__(cls, url)
+        made.storage_options = dict(storage_options or {})
+        return made
+
+    storage_options: dict[str, Any]
+
+
+def options_of(url: str) -> dict[str, Any]:
+    """Return the storage options of a URL; none of a plain text."""
+    return url.storage_options if isinstance(url, Url) else {}
+
+
+def file_system(url: str, storage_options: dict[str, Any] | None = None) -> tuple[AbstractFileSystem, str]:
+    """Return the file system of a path or URL, and the path in it. No other function passes options to fsspec.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : dict, optional
+        Options of fsspec's file system (endpoint, credentials, time-outs), by default those of a `Url`; and our own
+        ``patience``, the seconds to go on with a service that cannot be reached. Local paths need none.
+    """
+    scheme = url.partition("://")[0] if "://" in url else ""
+    options = dict(storage_options or options_of(url)) if scheme else {}
+    options.pop("patience", None)
+    for key, value in _SUITABLE.get(scheme, {}).items():
+        options[key] = value | options.get(key, {}) if isinstance(value, dict) else options.get(key, value)
+    try:
+        found, path = fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:
+        raise BadInput(f"{url}: {error}") from error
+    if found.async_impl:
+        from gdm_dask.store.remote import keep_quiet
+
+        keep_quiet(found)
+    return found, path
 
 
 def local_folder(path: str | os.PathLike[str], what: str) -> Path:

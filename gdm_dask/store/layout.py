@@ -24,12 +24,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from gdm_dask.errors import DamagedStore
+from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.features.block import Block
 from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.whole_numbers import fewest_decimals, shorten
@@ -38,6 +39,7 @@ from gdm_dask.store.arrays import (
     REMEDY,
     ArrayEntry,
     check_metadata,
+    chunk_files,
     read_array,
     read_ranges,
     write_array,
@@ -50,15 +52,16 @@ from gdm_dask.system.scratch import Buffers
 FORMAT = "gdm_dask feature store"
 FORMAT_VERSION = 2
 ROOT = "zarr.json"
+LOCK = "ingest.lock"  # in an object store, names the ingest that writes it
 #: All names allowed in a store's folder.
-ROOT_NAMES = frozenset({ROOT, "labels", "targets", "sample_ids", "vocabulary", "blocks"})
-
+ROOT_NAMES = frozenset({ROOT, LOCK, "labels", "targets", "sample_ids", "vocabulary", "blocks"})
 _VALUES = "uint8 float32 float64 int32"
 _CODES = "uint8 uint16 uint32"
+#: Arrays of a block that a pass reads, in this order.
+_PASS_ARRAYS = ("values", "means", "norms", "indptr", "indices", "counts")
 
 #: Decoded bytes of a block: at most a quarter of a second of work, and a small part of any worker's memory.
 BLOCK_BYTES = 64 << 20
-
 #: Pointers within a block are uint32, and blosc accepts chunks below 2 GiB (a dense row is never cut).
 MAX_BLOCK_BYTES = 2**31 - 64
 
@@ -137,6 +140,8 @@ def read_manifest(folder: Folder) -> Manifest:
         version = body["format_version"]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise DamagedStore(f"{folder.url}: there is no feature store here{_why_not(folder, error)}") from error
+    except BadInput:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStore(
             f"{folder.url}: {ROOT} does not belong to a feature store, or is damaged. Make one with 'gdm ingest'."
@@ -267,6 +272,13 @@ def write_block(folder: Folder, number: int, block: Block, codec: str, names: li
     return BlockEntry(block.start, block.stop, int(block.counts().sum()), arrays)
 
 
+def block_files(number: int, entry: BlockEntry) -> Iterator[tuple[str, int]]:
+    """Yield the key of each file that `read_block` reads, in that order, and its decoded bytes."""
+    for name in _PASS_ARRAYS:
+        if name in entry.arrays:
+            yield from chunk_files(f"{block_path(number)}/{name}", entry.arrays[name])
+
+
 def read_block(
     folder: Folder,
     number: int,
@@ -292,7 +304,7 @@ def read_block(
             as_stored=sparse,
             below=below if name == "indices" else None,
         )
-        for name in ("values", "means", "norms", "indptr", "indices", "counts")
+        for name in _PASS_ARRAYS
         if name in entry.arrays
     }
     _check_moments(folder, number, found["means"], found["norms"])

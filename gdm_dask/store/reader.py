@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.errors import DamagedStore, EngineError
+from gdm_dask.errors import DamagedStore, EngineError, GdmError
 from gdm_dask.features.block import Block
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.system.metrics import SOURCES, Metric, publish
@@ -81,13 +81,14 @@ class StoreReader:
 
     def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
         """Yield blocks one after the other; unless it is kept, a block is valid only until the next one is read."""
-        with _spare.borrowed() as buffers:
+        unread = [number for number in numbers if number not in self._held]
+        with _spare.borrowed() as buffers, self._store.reading_ahead(unread) as store:
             for number in numbers:
                 if number >= self._n_held:
-                    yield self._read(f"block {number}", self._store.load_block, number, buffers)
+                    yield self._read(f"block {number}", store.load_block, number, buffers)
                 else:
                     if number not in self._held:
-                        self._held[number] = self._read(f"block {number}", self._store.load_block, number)
+                        self._held[number] = self._read(f"block {number}", store.load_block, number)
                     yield self._held[number]
 
     def rows(self, features: np.ndarray) -> Block:
@@ -126,7 +127,10 @@ def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int) -> Sto
     """Return the reader of a store in another process; the store is opened once per process."""
     if "prometheus_client" in sys.modules:  # a Dask worker that serves metrics
         publish()
-    store = pickle.loads(pickled)
+    try:
+        store = pickle.loads(pickled)
+    except (GdmError, OSError) as error:
+        raise EngineError(f"{error} The driver can read it: make sure that all workers reach the store.") from error
     if store.fingerprint != fingerprint:
         raise DamagedStore(
             f"{url}: the store was replaced while it was in use, or this worker sees another store under the same "

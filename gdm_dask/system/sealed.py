@@ -69,6 +69,8 @@ def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, arg
     if differences:
         text = f"worker {worker} differs from the driver: {', '.join(differences)}. Install the same on both sides."
         raise ImportError(text, name=REFUSED)
+    from gdm_dask.errors import EngineError
+
     try:
         call = unseal(function)
         value = [unseal(one) for one in item] if of_many else unseal(item)
@@ -76,6 +78,8 @@ def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, arg
     except ModuleNotFoundError as error:
         text = f"worker {worker} cannot open a task: {error}. Install the same modules on all workers."
         raise ImportError(text, name=REFUSED) from error
+    except EngineError as error:
+        raise EngineError(f"worker {worker}: {error}") from error
     return seal(call(value, *others))
 
 

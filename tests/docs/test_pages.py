@@ -39,7 +39,7 @@ MADE = {
     "pipelines.md": ("train.zarr", "test.zarr"),
 }
 #: Reasons to show a block without running it.
-REASONS = {"cluster", "install", "interface", "long", ""}
+REASONS = {"cluster", "install", "interface", "long", "service", ""}
 LANGUAGES = {"sh", "python", "text"}
 MAX_README_LINES = 150
 

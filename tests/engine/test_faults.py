@@ -12,9 +12,9 @@ from pathlib import Path
 import dask
 import distributed
 import pytest
-from helpers.clusters import FOREVER, TINY, Cluster, same_model, until
+from helpers.clusters import FOREVER, TINY, Cluster, same_model, small_data, until
 
-from gdm_dask import FeatureStore, GroupDiscoveryMachine, open_store
+from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, open_store
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.pipeline.run_directory import RunDirectory
 
@@ -48,6 +48,16 @@ def test_a_worker_is_killed_in_each_phase(store, expected, tmp_path: Path, clust
     fit(store, cluster.address, tmp_path / "run")
     assert len(cluster.struck()) == 1
     same_model(tmp_path / "run", expected)
+
+
+def test_a_worker_that_lacks_the_store_is_named(cluster, tmp_path: Path) -> None:
+    url = "memory://lacking/data.zarr"  # in the memory of this process only
+    X, y = small_data()
+    ingest(X, url, y, block_bytes=20_000)
+    with pytest.raises(EngineError, match=rf"^worker tcp://\S+: {url}: there is no feature store here") as refused:
+        fit(open_store(url), cluster.address, tmp_path / "run")
+    assert "make sure that all workers reach the store" in str(refused.value)
+    assert refused.value.exit_code == 3  # scheduled runs try again
 
 
 def test_half_of_the_workers_are_killed(store, expected, tmp_path: Path, cluster) -> None:

@@ -100,6 +100,11 @@ def test_an_unknown_job(client, cluster, tmp_path: Path) -> None:
     assert "has no job 'gdm-job-x'" in asked.text
 
 
+def test_a_url_is_no_run_directory(client, store) -> None:
+    with pytest.raises(BadInput, match="the run directory must be a local folder, got s3://bucket/run"):
+        submit_fit(client, store.url, "s3://bucket/run", SETTINGS)
+
+
 def test_a_failed_job_shows_its_error(client, tmp_path: Path) -> None:
     job = submit_fit(client, str(tmp_path / "nothing.zarr"), str(tmp_path / "run"), SETTINGS)
     with pytest.raises(BadInput, match=r"nothing\.zarr: there is no feature store here"):

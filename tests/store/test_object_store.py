@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from multiprocessing.util import get_temp_dir
 from urllib.request import urlopen
 
 import fsspec
@@ -18,8 +19,10 @@ from helpers.store_helpers import (
 )
 
 import gdm_dask
-from gdm_dask.errors import BadInput, DamagedStore, GdmError
+from gdm_dask.errors import BadInput, DamagedStore, Locked
 from gdm_dask.ingestion import run_ingest
+from gdm_dask.pipeline.acquire import DownloadFailed, NotOnServer, acquire
+from gdm_dask.store.folder import Folder
 
 MATRIX = some_matrix(80, 60)
 LABELS = some_labels(80)
@@ -61,6 +64,7 @@ def s3(server, monkeypatch, tmp_path):
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
+    get_temp_dir()  # of the server that forks processes: it outlives this test
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     fsspec.get_filesystem_class("s3").clear_instance_cache()
@@ -111,8 +115,115 @@ def test_a_source_on_s3(s3, source):
 def test_options_instead_of_the_environment(s3, server, source, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     options = {"endpoint_url": server, "key": "test", "secret": "test"}
-    gdm_dask.ingest(source, "s3://bucket/s", storage_options=options, scheduler="processes", **OPTIONS)
+    s3.put(str(source), "bucket/x.svm")
+    gdm_dask.ingest("s3://bucket/x.svm", "s3://bucket/s", storage_options=options, scheduler="processes", **OPTIONS)
     gdm_dask.open_store("s3://bucket/s", storage_options=options).verify()
+
+
+def test_options_of_the_command_line(s3, server, source, monkeypatch, tmp_path, capsys):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    s3.put(str(source), "bucket/x.svm")
+    given = ["endpoint_url=" + server, "key=test", "secret=hush", "client_kwargs.region_name=us-east-1"]
+    flags = [word for pair in given for word in ("--storage-option", pair)]
+    store, run = "s3://bucket/s", tmp_path / "run"
+    for command in (
+        ["ingest", "s3://bucket/x.svm", store, "--block-size", "3kB", *flags],
+        ["info", store, *flags],
+        ["verify", store, *flags],
+        ["ingest", "s3://bucket/x.svm", "s3://bucket/test", "--like", store, *flags],
+        ["plan", store, "-k", 3, *flags],
+        ["tune", store, "-k", 3, "--tau", 0.5, *flags],
+        ["fit", store, "--run", run, "-k", 3, *flags],
+        ["predict", run, "s3://bucket/test", "-o", tmp_path / "predicted.txt", *flags],
+        ["evaluate", run, "s3://bucket/test", *flags],
+        ["stability", run, store, "--repeats", 2, *flags],
+        ["report", run, "-o", tmp_path / "report.html", "--store", store, "--test", "s3://bucket/test", *flags],
+    ):
+        code, out, err = gdm(capsys, "-vv", *command)
+        assert (code, "hush" in out + err) == (0, False), (command, err)
+    monkeypatch.setenv("GDM_STORAGE_OPTIONS", " ".join(given))
+    assert gdm(capsys, "info", store)[0] == 0
+    written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    written |= s3.cat(s3.find("bucket"))
+    assert not [name for name, data in written.items() if b"hush" in data]
+
+
+def test_two_computers_do_not_write_one_store(s3, source, tmp_path, monkeypatch, capsys):
+    """Computers do not share a cache folder, and so no lock but the one in the store."""
+    flags = ["--block-size", "3kB", "--run-size", "5kB"]
+    with held_gdm("merge", 2, "ingest", source, "s3://bucket/s", *flags, log=tmp_path / "log") as first:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+        for more in ([], ["--overwrite"]):
+            code, _, err = gdm(capsys, "ingest", source, "s3://bucket/s", *more)
+            assert (code, f"s3://bucket/s is being written by process {first.process.pid} on" in err) == (4, True)
+        assert s3.exists("bucket/s/ingest.lock")
+    assert first.wait() == 0
+    s3.invalidate_cache()
+    assert not s3.exists("bucket/s/ingest.lock")
+    assert_store_equals(gdm_dask.open_store("s3://bucket/s"), MATRIX, LABELS)
+    assert gdm(capsys, "ingest", source, "s3://bucket/s", *flags)[0] == 2  # it exists
+    assert gdm(capsys, "ingest", source, "s3://bucket/s", "--overwrite", *flags)[0] == 0
+    assert not list((tmp_path / "other/gdm_dask/ingest").iterdir())
+
+
+def test_blocks_are_not_kept_when_the_claim_is_lost(s3, source, tmp_path, monkeypatch):
+    """Somebody removed the lock of a killed ingest, and another computer has written to the store since."""
+    flags = ["--block-size", "3kB", "--run-size", "5kB"]
+    with held_gdm("merge", 2, "ingest", source, "s3://bucket/s", *flags, log=tmp_path / "log") as ingest:
+        ingest.signal(signal.SIGKILL)
+        assert ingest.wait() == -signal.SIGKILL
+    with monkeypatch.context() as other:
+        other.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+        with pytest.raises(Locked, match=r"or remove s3://bucket/s/ingest\.lock"):
+            gdm_dask.ingest(source, "s3://bucket/s", **OPTIONS)
+        s3.rm("bucket/s/ingest.lock")
+        gdm_dask.ingest(source, "s3://bucket/s", codec="zstd", **OPTIONS)
+    done = run_ingest(source, "s3://bucket/s", overwrite=True, **OPTIONS)
+    assert done.blocks_kept == 0
+    done.store.verify()
+
+
+def test_a_missing_bucket_is_found_before_the_work(s3, source, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("gdm_dask.ingestion.driver.make_runs", lambda *_: pytest.fail("the source was partitioned"))
+    code, _, err = gdm(capsys, "ingest", source, "s3://nobucket/s")
+    assert code == 2
+    assert "s3://nobucket/s: cannot be written to: The specified bucket does not exist" in " ".join(err.split())
+    assert no_scratch_left(tmp_path)
+
+
+def test_a_pipeline_fetches_an_object(s3, server, source, tmp_path, monkeypatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    s3.put(str(source), "bucket/x.svm")
+    options = {"endpoint_url": server, "key": "test", "secret": "hush"}
+    settings = {"url": "s3://bucket/x.svm", "sha256": "on first use", "storage_options": options}
+    found = acquire("train", settings, tmp_path / "downloads", {})
+    assert found.path == tmp_path / "downloads" / "train-x.svm"
+    assert found.path.read_bytes() == source.read_bytes()
+    assert list(found.path.parent.iterdir()) == [found.path]
+    with pytest.raises(NotOnServer, match=r"s3://bucket/y\.svm"):
+        acquire("test", settings | {"url": "s3://bucket/y.svm"}, tmp_path / "downloads", {})
+
+
+def test_a_broken_download_of_an_object_goes_on(s3, source, tmp_path, monkeypatch):
+    s3.put(str(source), "bucket/x.svm")
+    settings = {"url": "s3://bucket/x.svm", "sha256": "on first use"}
+    monkeypatch.setattr("gdm_dask.pipeline.acquire._OBJECT_PIECE", 1000)
+    places = []
+    read = Folder.read
+
+    def failing(folder, key, start=None, stop=None):
+        places.append(start)
+        if len(places) == 3:
+            raise DownloadFailed("the line is dead")
+        return read(folder, key, start, stop)
+
+    monkeypatch.setattr(Folder, "read", failing)
+    with pytest.raises(DownloadFailed):
+        acquire("train", settings, tmp_path, {})
+    acquire("train", settings, tmp_path, {})
+    assert places[:4] == [0, 1000, 2000, 2000]
+    assert (tmp_path / "train-x.svm").read_bytes() == source.read_bytes()
 
 
 def test_damage(s3, source, capsys):
@@ -159,13 +270,3 @@ def test_a_killed_ingest_leaves_no_store_and_goes_on(s3, source, tmp_path):
     assert done.blocks_kept >= 2
     assert_store_equals(done.store, MATRIX, LABELS)
     assert no_scratch_left(tmp_path)
-
-
-def test_errors_of_the_service_are_one_line(s3, monkeypatch, source, capsys):
-    code, _, err = gdm(capsys, "ingest", source, "s3://nobucket/s")
-    assert code != 0
-    assert "error:" in err
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    with pytest.raises((GdmError, OSError)):
-        gdm_dask.open_store("s3://bucket/s", {"config_kwargs": {"retries": {"max_attempts": 0}}})

@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from gdm_dask.errors import BadInput
+from gdm_dask.store.folder import file_system
 from gdm_dask.system.resources import format_bytes
 from gdm_dask.system.scratch import work_space
 
@@ -32,7 +32,7 @@ _PIECE = 1 << 20
 def open_file(path: str) -> IO[bytes]:
     """Open a local or remote file for reading bytes; raise a clear error on failure."""
     try:
-        fs, name = fsspec.core.url_to_fs(path)
+        fs, name = file_system(path)
         return open(name, "rb", buffering=0) if isinstance(fs, LocalFileSystem) else fs.open(name, "rb")
     except (OSError, ImportError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
@@ -41,7 +41,7 @@ def open_file(path: str) -> IO[bytes]:
 def file_info(path: str) -> dict[str, Any]:
     """Return size and time of a readable file."""
     try:
-        fs, name = fsspec.core.url_to_fs(path)
+        fs, name = file_system(path)
         info = fs.info(name)
     except (OSError, ImportError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error

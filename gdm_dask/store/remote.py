@@ -1,0 +1,144 @@
+"""Object stores: patience with a service that cannot be reached, and files that are fetched before they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gdm_dask.errors import BadInput, EngineError, GdmError
+from gdm_dask.store.folder import Folder
+from gdm_dask.system import interrupts
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+#: Files that a task has requested but not read yet, at most.
+REQUESTS_AHEAD = 32
+#: Seconds to wait before the first further attempt; doubled each time, up to the longest pause.
+PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+
+#: Answers that further attempts do not change.
+_ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)
+#: Base classes of errors in clients that are not OSError: of botocore, aiohttp and the Azure SDK.
+_NO_CONNECTION = {"ConnectionError", "HTTPClientError", "ClientConnectionError", "ClientPayloadError", "AzureError"}
+
+
+def call(url: str, patience: float, function: Callable[..., Result], *args: Any, **options: Any) -> Result:
+    """Call a function of a file system, for `patience` seconds while the service fails; its errors name the URL."""
+    deadline, pause = time.monotonic() + patience, PAUSE
+    while True:
+        try:
+            return function(*args, **options)
+        except GdmError:
+            raise
+        except PermissionError as error:
+            raise PermissionError(errno.EACCES, f"access denied ({error})", url) from error
+        except _ANSWERS:
+            raise
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{url}: a storage option is wrong: {error}") from error
+        except Exception as error:
+            if not _may_pass(error):
+                raise GdmError(f"{url}: {error}") from error
+            if time.monotonic() + pause > deadline:
+                raise EngineError(
+                    f"{url}: cannot be reached: {error}. Check the endpoint and the network, and run the same command "
+                    "again (gdm fit with --resume); --storage-option patience=SECONDS waits longer."
+                ) from error
+            logger.warning("%s: cannot be reached: %s; trying again", url, error)
+        interrupts.check()
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether a failed request may succeed later."""
+    if isinstance(error, OSError):
+        return error.errno not in (errno.EINVAL, errno.ENOSYS)
+    return any(kind.__name__ in _NO_CONNECTION for kind in type(error).__mro__)
+
+
+def create_only(file_system: AbstractFileSystem, path: str, data: bytes) -> bool:
+    """Write a file unless it exists; return whether it was written. Stores without conditional writes overwrite it."""
+    try:
+        file_system.pipe_file(path, data, mode="create")
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if "PreconditionFailed" in str(error.__cause__):  # MinIO does not name the condition
+            return False
+        if error.errno != errno.ENOSYS:
+            raise
+        logger.warning("%s: the store has no conditional writes; two ingests at once are not noticed", path)
+        file_system.pipe_file(path, data)
+    return True
+
+
+def keep_quiet(file_system: AbstractFileSystem) -> None:
+    """Log errors of abandoned requests at debug level: requests that somebody waits for raise them."""
+
+    def log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        logger.debug("%s", context.get("message"), exc_info=context.get("exception"))
+
+    loop = file_system.loop
+    loop.call_soon_threadsafe(loop.set_exception_handler, log)
+
+
+class ReadAhead(Folder):
+    """A folder in an object store that requests files before they are read, several at the same time.
+
+    As a context, it cancels on exit the requests of files that were not read.
+
+    Parameters
+    ----------
+    folder : Folder
+    files : iterable of (str, int)
+        Key and upper bound on the bytes of each file, in the order of reading. Other files are read as usual.
+    """
+
+    def __init__(self, folder: Folder, files: Iterable[tuple[str, int]]) -> None:
+        vars(self).update(vars(folder))
+        self._files = iter(files)
+        self._next: tuple[str, int] | None = next(self._files, None)
+        self._coming: dict[str, tuple[Future[bytes], int]] = {}
+        self._nbytes = 0
+        self._request()
+
+    def _request(self) -> None:
+        """Request files until enough are on their way."""
+        while self._next is not None and len(self._coming) < REQUESTS_AHEAD:
+            key, nbytes = self._next
+            if self._coming and self._nbytes + nbytes > self.bytes_ahead:
+                break
+            request = self._fs._cat_file(f"{self._root}/{key}")
+            self._coming[key] = asyncio.run_coroutine_threadsafe(request, self._fs.loop), nbytes
+            self._nbytes += nbytes
+            self._next = next(self._files, None)
+
+    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """Return the content of a file; a file whose request failed is read again, with patience."""
+        if key not in self._coming:
+            return super().read(key, start, stop)
+        future, nbytes = self._coming.pop(key)
+        self._nbytes -= nbytes
+        self._request()
+        try:
+            return future.result()
+        except Exception:
+            return super().read(key)
+
+    def __enter__(self) -> ReadAhead:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for future, _ in self._coming.values():
+            future.cancel()
