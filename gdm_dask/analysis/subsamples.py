@@ -67,7 +67,7 @@ def _outputs(model: FittedModel, X: Any, y: Any, n_samples: int) -> tuple[Target
     elif isinstance(X, FeatureStore):
         y = X.y
     else:
-        raise BadInput("y must be given: a matrix has no labels of its own")
+        raise BadInput("y must be passed: a matrix has no labels")
     known = model.target_
     target = infer_target(y, "regression" if known.kind == "numbers" else "classification")
     if (target.kind, target.n_outputs) != (known.kind, known.n_outputs):

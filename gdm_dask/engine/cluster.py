@@ -124,7 +124,7 @@ class ClusterEngine(Engine):
                 "with --resume."
             )
         raise EngineError(
-            f"the cluster at {self._address} has no workers that answer after {patience:g} s. Start some with 'dask "
+            f"the cluster at {self._address} has no workers that answer within {patience:g} s. Start some with 'dask "
             f"worker {self._address}'. A started fit continues with --resume. DASK_GDM_DASK__WAIT_FOR_WORKERS "
             "sets the seconds to wait."
         )

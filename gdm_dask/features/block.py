@@ -260,7 +260,7 @@ def check_features(features: np.ndarray, n_features: int) -> np.ndarray:
     if features.size == 0:
         return np.zeros(0, np.int64)
     if features.dtype.kind not in "iu":
-        raise BadInput(f"features are given by their numbers (0 to {n_features - 1}), not by {features.dtype} values")
+        raise BadInput(f"features must be numbers from 0 to {n_features - 1}, got {features.dtype} values")
     features = features.astype(np.int64)
     if features.min() < 0 or features.max() >= n_features:
         bad = features[(features < 0) | (features >= n_features)][0]

@@ -119,7 +119,7 @@ def as_rows(X: Any) -> Block:
         return Block(0, matrix.shape[1], matrix.shape[0], values, means, norms, indptr, indices)
     dense = np.ascontiguousarray(np.asarray(X).T)
     if dense.ndim != 2:
-        raise BadInput(f"a matrix of samples x features is needed, not an array of shape {dense.shape}")
+        raise BadInput(f"expected a matrix of samples x features, got an array of shape {dense.shape}")
     if dense.dtype not in (np.float32, np.float64, np.uint8):
         dense = dense.astype(np.float64)
     _check_finite(dense)

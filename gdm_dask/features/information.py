@@ -50,7 +50,7 @@ def encode(X: Any) -> Coded:
         return X
     columns = np.asarray(X)
     if columns.ndim not in (1, 2) or 0 in columns.shape:
-        raise BadInput(f"a vector or a matrix of samples x features is needed, not an array of shape {columns.shape}")
+        raise BadInput(f"expected a vector or a matrix of samples x features, got an array of shape {columns.shape}")
     single = columns.ndim == 1
     if single:
         columns = columns[:, None]
@@ -142,7 +142,7 @@ def discretise(X: Any) -> np.ndarray:
 def _gains(columns: Coded, other: Coded) -> np.ndarray:
     if len(other.codes) != 1 or columns.codes.shape[1] != other.codes.shape[1]:
         shape = other.codes.shape[::-1]
-        raise BadInput(f"y must have one value for each of the {columns.codes.shape[1]} samples, not the shape {shape}")
+        raise BadInput(f"y must have one value for each of the {columns.codes.shape[1]} samples, got shape {shape}")
     n_pairs = columns.n_states * other.n_states
     if n_pairs <= MAX_COUNTERS:
         joint = _joint_entropies(columns.codes, columns.n_states, other.codes[0], other.n_states)

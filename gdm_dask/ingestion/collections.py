@@ -24,5 +24,5 @@ def as_dask_matrix(X: Any) -> Any:
     """Return a samples x features collection as an array of known shape."""
     X = as_dask_array(X)
     if X.ndim != 2:
-        raise BadInput(f"a matrix of samples x features is needed, not a Dask array of shape {X.shape}")
+        raise BadInput(f"expected a matrix of samples x features, got a Dask array of shape {X.shape}")
     return X

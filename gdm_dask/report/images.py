@@ -30,7 +30,9 @@ def check_shape(shape: tuple[int, int], n_features: int) -> None:
     """Refuse a shape with fewer pixels than features, or with too many pixels for a page."""
     pixels = shape[0] * shape[1]
     if pixels > MAX_PIXELS:
-        raise BadInput(f"images of {shape[0]} x {shape[1]} are too large for a report: {MAX_PIXELS:,} pixels fit")
+        raise BadInput(
+            f"images of {shape[0]} x {shape[1]} are too large for a report, which holds {MAX_PIXELS:,} pixels"
+        )
     if not pixels // 2 < n_features <= pixels:  # trailing pixels that are always zero are often missing
         raise BadInput(
             f"{n_features} features are not an image of {shape[0]} x {shape[1]} = {pixels} pixels. Pass --image-shape "

@@ -174,7 +174,7 @@ def test_bad_values_are_refused(wrong: dict) -> None:
     [
         (np.ones((160, 3)), grouped()[1], "X has 3 features, but the machine was fitted on 40"),
         (grouped()[0], np.arange(160) % 3, "y must hold labels of two classes"),
-        (grouped()[0], None, "y must be given"),
+        (grouped()[0], None, "y must be passed"),
     ],
 )
 def test_data_of_another_kind_is_refused(X: np.ndarray, y, message: str) -> None:

@@ -132,7 +132,7 @@ def test_a_cluster_without_workers(store, tmp_path: Path, fresh) -> None:
     with (
         distributed.Client(fresh.address, set_as_default=False) as client,
         dask.config.set({"gdm_dask.wait-for-workers": 3.0}),
-        pytest.raises(EngineError, match=r"no workers .*after 3 s\. Start some with 'dask worker tcp://"),
+        pytest.raises(EngineError, match=r"no workers .*within 3 s\. Start some with 'dask worker tcp://"),
     ):
         fit(store, client, tmp_path / "run")
 

@@ -166,9 +166,9 @@ def test_labels_of_matrix_files(tmp_path, capsys):
 MARKETS = {
     b"": "line 1: not a Matrix Market file",
     b"garbage\n1 2 3\n": "line 1: not a Matrix Market file",
-    b"%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n": "line 1: only 'coordinate",
-    b"%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 1 1 1\n": "line 1: only 'coordinate",
-    b"%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n1 1 1\n": "line 1: only 'coordinate.*mmwrite",
+    b"%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n": "line 1: must be 'coordinate",
+    b"%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 1 1 1\n": "line 1: must be 'coordinate",
+    b"%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n1 1 1\n": "line 1: must be 'coordinate.*mmwrite",
     b"%%MatrixMarket matrix coordinate real general\n% c\nrubbish\n": "line 3: the sizes",
     b"%%MatrixMarket matrix coordinate real general\n% c\n2 2 2\n1 1 1\n2 x 1\n": r"line 5: .*'2 x 1'",
     b"%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n2 3 1\n": r"line 4: Column index.*'2 3 1'",

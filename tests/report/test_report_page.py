@@ -296,5 +296,5 @@ def test_the_page_says_what_correlation_and_a_group_are(page, tmp_path) -> None:
     browser.load(page, tmp_path / "report.html")
     assert browser.problems(page) == []
     terms = dict(zip(texts(page, "#about dt"), texts(page, "#about dd"), strict=True))
-    assert terms["Correlation ρ"] == "Here Spearman's rank correlation."
+    assert terms["Correlation \N{GREEK SMALL LETTER RHO}"] == "Here Spearman's rank correlation."
     assert "a chain of such correlations" in terms["Affiliated"]

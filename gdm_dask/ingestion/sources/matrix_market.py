@@ -87,8 +87,8 @@ def _read_header(path: str, size: int) -> _Header:
     _, _, layout, field, symmetry = banner
     if layout != "coordinate" or field not in ("real", "integer", "pattern") or symmetry != "general":
         raise BadInput(
-            f"{path}, line 1: only 'coordinate real|integer|pattern general' can be read, not "
-            f"{' '.join(banner[2:])!r}. Write it so with scipy.io.mmwrite(..., symmetry='general')."
+            f"{path}, line 1: must be 'coordinate real|integer|pattern general', got "
+            f"{' '.join(banner[2:])!r}. Convert it with scipy.io.mmwrite(..., symmetry='general')."
         )
     line, number = lines.readline(), 2
     while line.startswith(b"%") or (line and not line.strip()):
