@@ -162,12 +162,13 @@ def test_shown_commands_are_right(capsys, monkeypatch) -> None:
     targets = re.findall(r"^([\w%-]+):", (ROOT / "Makefile").read_text(), re.M)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     shown = [words for block in BLOCKS if block.language == "sh" and block.reason for words in block.commands()]
-    assert {words[0] for words in shown} <= {"gdm", "make", "pip", "python", "export"}
+    assert {words[0] for words in shown} <= {"gdm", "make", "pip", "python", "export", "gcloud"}
     for words in shown:
         if words[0] == "gdm":
             program.commands[words[1]].make_context(words[1], words[2:])
         elif words[0] == "export":
-            monkeypatch.setenv(*words[1].split("="))
+            for variable in words[1:]:
+                monkeypatch.setenv(*variable.split("=", 1))
         elif words[0] == "make":
             assert words[1] in targets, words
         elif words[0] == "pip":
