@@ -141,7 +141,7 @@ def summarise(model: FittedModel, run: Path) -> None:
     show(
         [
             ("run", str(run)),
-            ("supports", f"{len(model.support_features_):,} of {model.n_features_in_:,} features"),
+            ("supports", f"{len(model.support_features_):,} of {model.n_features_in_:,} features" + _demanded(model)),
             ("groups", groups),
             ("redundancy", f"{model.redundancy_rate_:.4f}"),
             ("cuts", f"{model.n_cuts_}, {entered:,} supports entered, {gap}{outcome(model)}"),
@@ -150,6 +150,13 @@ def summarise(model: FittedModel, run: Path) -> None:
             ("seconds", f"{model.timings_['total']:.2f} ({parts})"),
         ]
     )
+
+
+def _demanded(model: FittedModel) -> str:
+    """Tell how many supports were included, and how many variables they make up."""
+    included = f", {len(model.included_):,} included" if len(model.included_) else ""
+    n_variables = len(model.variables_)
+    return included + (f", {n_variables:,} variable{'' if n_variables == 1 else 's'}" if n_variables else "")
 
 
 @app.command()

@@ -45,6 +45,24 @@ Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
 Certify = Annotated[
     bool, typer.Option("--certify", help="Prove how good the selected supports are; takes further reads of the data.")
 ]
+Include = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES|FILE", help="Features that are always supports: separated by commas, or a file, one per line."
+    ),
+]
+Exclude = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES|FILE", help="Features that are never supports: separated by commas, or a file, one per line."
+    ),
+]
+GroupsOf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Features that enter together: a feature, a tab and the name of its variable per line."
+    ),
+]
 ClassWeight = Annotated[str | None, typer.Option(help="balanced: give all classes the same total weight.")]
 MemoryLimit = Annotated[
     str | None, typer.Option(help="Memory limit of all processes; by default a quarter of this computer's memory.")
@@ -138,6 +156,9 @@ def fit_parameters(
     master: Master = None,
     measure: Measure = "pearson",
     linkage: Linkage = "star",
+    include: Include = None,
+    exclude: Exclude = None,
+    groups_of: GroupsOf = None,
 ) -> dict[str, Any]:
     """Return the parameters of `GroupDiscoveryMachine` from the options of a command."""
     if cut_size != "auto" and not cut_size.isdigit():
@@ -158,7 +179,18 @@ def fit_parameters(
         "master": master,
         "measure": measure,
         "linkage": linkage,
+        **constraints(include, exclude, groups_of),
     }
+
+
+def constraints(include: Include = None, exclude: Exclude = None, groups_of: GroupsOf = None) -> dict[str, Any]:
+    """Return the parameters about features that must or must not be supports, or enter together."""
+    given = {"include": include, "exclude": exclude, "groups_of": groups_of}
+    if not any(given.values()):
+        return {}
+    from gdm_dask.cutting_plane.constraint_files import read_constraints
+
+    return read_constraints(given)
 
 
 def _number(text: str) -> float:

@@ -131,7 +131,7 @@ def _cell(value: Any) -> str:
 
 
 @app.command()
-@opt.takes(security=opt.security, storage=opt.storage)
+@opt.takes(constraints=opt.constraints, security=opt.security, storage=opt.storage)
 def tune(
     store: opt.Store,
     n_features_to_select: opt.Supports = None,
@@ -144,6 +144,7 @@ def tune(
     workers: opt.Workers = None,
     memory_limit: opt.MemoryLimit = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the table, as JSON.")] = None,
+    constraints: Any = None,
     storage: Any = None,
     security: Any = None,
 ) -> None:
@@ -162,7 +163,7 @@ def tune(
     with opt.chosen_scheduler(scheduler, security) as chosen:
         parameters = {
             "n_features_to_select": n_features_to_select, "scheduler": chosen, "n_workers": workers,
-            "memory_limit": memory_limit,
+            "memory_limit": memory_limit, **constraints,
         }  # fmt: skip
         opened = gdm_dask.open_store(store, storage)
         best = tune_store(opened, estimator_for(opened.own_target(), parameters), grid, output)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gdm_dask.cutting_plane.constraint_files import read_constraints
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.pipeline.acquire import Acquire, content_hash
 from gdm_dask.pipeline.schema import FROM_ONE, SWITCH, TEXT, Key, Pipeline, Problem, Table, as_list
@@ -227,6 +228,9 @@ class Fit(Step):
             "epsilon": Key(float, between=(0, 1e12)),
             "groups": SWITCH,
             "certify": SWITCH,
+            "include": Key(str, several=True),  # a list of names, or names separated by commas, or a file
+            "exclude": Key(str, several=True),
+            "groups_of": TEXT,  # a file
             "memory_limit": TEXT,
             "scheduler": TEXT,
             "tune": Table(
@@ -241,7 +245,8 @@ class Fit(Step):
 
     def inputs(self, context: Context) -> dict[str, Any]:
         """Return the parameters and the training store."""
-        parameters = {key: value for key, value in context.pipeline.table("fit").items() if key not in _HOW}
+        settings = read_constraints(context.pipeline.table("fit"))
+        parameters = {key: value for key, value in settings.items() if key not in _HOW}
         return {"parameters": parameters, "train": context.of("ingest train")["identity"]}
 
     def run(self, context: Context, key: str) -> dict[str, Any]:
@@ -256,7 +261,7 @@ class Fit(Step):
         if self.stage in context.forced:
             shutil.rmtree(context.folder / run, ignore_errors=True)
         store = open_store(context.store_path("train"))
-        parameters = {"scheduler": os.environ.get("GDM_SCHEDULER"), **context.pipeline.table("fit")}
+        parameters = {"scheduler": os.environ.get("GDM_SCHEDULER"), **read_constraints(context.pipeline.table("fit"))}
         grid, target = parameters.pop("tune", None), target_of_task(store, None, parameters.pop("task", None))
         if grid is not None:
             parameters |= tune(store, estimator_for(target, parameters), grid, context.folder / run / "tuning.json")

@@ -126,7 +126,12 @@ def _parameters(model: FittedModel) -> dict[str, Any]:
         "fit_intercept", "class_weight", "groups", "certify",
     )  # fmt: skip
     parameters = model.get_params()
-    return {name: parameters[name] for name in shown if name in parameters}
+    counts = {
+        name: f"{len(parameters[name]):,} {what}{'' if len(parameters[name]) == 1 else 's'}"
+        for name, what in (("include", "feature"), ("exclude", "feature"), ("groups_of", "variable"))
+        if parameters.get(name) is not None
+    }
+    return {name: parameters[name] for name in shown if name in parameters} | counts
 
 
 def _data(model: FittedModel) -> dict[str, Any]:
@@ -196,6 +201,7 @@ def _supports(model: FittedModel) -> dict[str, Any]:
     return {
         "feature": features,
         "name": shorten([model.name_of(feature) for feature in features], SUPPORT_NAME_BUDGET),
+        "note": _notes(model),
         "weight": _rounded(model.weights_),
         "side": model.target_.sides(model.output_weights_)[1].tolist(),
         "output_weights": None if n_outputs == 1 else [_rounded(row) for row in model.output_weights_],
@@ -204,6 +210,17 @@ def _supports(model: FittedModel) -> dict[str, Any]:
         "frequency": None if profile is None else profile.frequency.tolist(),
         "class_means": None if profile is None else [_rounded(row) for row in profile.class_means],
     }
+
+
+def _notes(model: FittedModel) -> list[str] | None:
+    """Tell which supports were included, and the variables that they belong to; None if there is nothing to tell."""
+    included = set(model.included_.tolist())
+    names = {feature: name for name, features in model.variables_.items() for feature in features}
+    if not included and not names:
+        return None
+    found = [(["included"] if feature in included else []) + ([names[feature]] if feature in names else [])
+             for feature in model.support_features_.tolist()]  # fmt: skip
+    return shorten([", ".join(parts) for parts in found], SUPPORT_NAME_BUDGET)
 
 
 def _rounded(values: np.ndarray) -> list[float]:

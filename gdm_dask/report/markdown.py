@@ -87,7 +87,8 @@ def _supports(report: dict[str, Any]) -> str:
             shown = list(zip(groups["feature"][k], groups["rho"][k], strict=True))[1 : MAX_MEMBERS + 1]
             members = ", ".join(f"{escape(names.get(f, str(f)), 30)} ({rho:+.2f})" for f, rho in shown)
         side = escape(sides[supports["side"][k]])
-        rows.append([str(k + 1), escape(name), f"{weight:+.4g}", side, frequency, size, members])
+        note = "" if supports["note"] is None or not supports["note"][k] else f" ({escape(supports['note'][k])})"
+        rows.append([str(k + 1), escape(name) + note, f"{weight:+.4g}", side, frequency, size, members])
         if len(rows) > MAX_ROWS:
             break
     head = ["", "support", "weight", "speaks for", "samples", "group", "strongest members (correlation)"]

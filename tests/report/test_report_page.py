@@ -298,3 +298,15 @@ def test_the_page_says_what_correlation_and_a_group_are(page, tmp_path) -> None:
     terms = dict(zip(texts(page, "#about dt"), texts(page, "#about dd"), strict=True))
     assert terms["Correlation \N{GREEK SMALL LETTER RHO}"] == "Here Spearman's rank correlation."
     assert "a chain of such correlations" in terms["Affiliated"]
+
+
+def test_the_page_marks_included_supports_and_variables(page, tmp_path) -> None:
+    hostile = "<img src=x onerror='window.hacked = 1'>"
+    machine = fitted(include=[39], groups_of={hostile: [0, 4]}, C=1.0)
+    machine.report(tmp_path / "report.html")
+    browser.load(page, tmp_path / "report.html")
+    assert browser.problems(page) == []
+    assert "Note" in texts(page, "#supports thead th")
+    notes = texts(page, "#supports tbody tr td:nth-of-type(2)")
+    assert sorted(filter(None, notes)) == [hostile, hostile, "included"]
+    assert page.execute_script("return window.hacked") is None

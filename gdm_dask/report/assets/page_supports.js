@@ -41,6 +41,7 @@ function supportColumns() {
     { label: 'Weight', number: true, value: (k) => supports.weight[k], cell: (k) => el('span', { class: 'with-bar' }, signed(supports.weight[k]), signedBar(supports.weight[k], largest)), tip: 'Of the normalised feature' },
     { label: 'Speaks for', value: sideName, cell: (k) => sideLabel(supports.side[k]) },
   ];
+  if (supports.note) columns.splice(2, 0, { label: 'Note', value: (k) => supports.note[k], cell: (k) => (supports.note[k] ? named(supports.note[k]) : ''), tip: 'Included: a support by demand; a name: the variable with which it entered' });
   if (supports.output_weights) columns.push({ label: 'Weights', value: sideName, cell: outputBars, tip: 'Its weight for each of the outputs, in their order' });
   if (supports.frequency) columns.push({ label: 'Samples with it', number: true, value: frequencyOf, cell: frequencyCell, tip: 'Samples in which it is not zero; bars: share of each class' });
   columns.push({ label: 'Cut', number: true, first: 'up', value: firstCut, cell: (k) => String(firstCut(k) ?? '–'), tip: 'The first cut that holds it' });
