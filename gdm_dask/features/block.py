@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 
+#: Rows with more nonzeros than this on average are copied one by one.
+LONG_ROWS = 128
 #: Pointers to fewer nonzeros than this are stored in 32 bits.
 NARROW_BELOW = 2**32
 
@@ -140,9 +142,8 @@ class Block(AlignedArrays):
         assert self.indices is not None
         starts, stops = (self.indptr[np.asarray(local) + end].astype(np.int64) for end in (0, 1))
         indptr = narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
-        parts = [slice(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
-        indices = _joined(self.indices, parts)
-        values = None if self.values is None else _numbers(_joined(self.values, parts), self.decimals)
+        indices = _joined(self.indices, starts, stops)
+        values = None if self.values is None else _numbers(_joined(self.values, starts, stops), self.decimals)
         return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices, weights=self.weights)
 
     def parts(self, n_rows: int) -> Iterator[Block]:
@@ -210,9 +211,16 @@ def _numbers(values: np.ndarray, decimals: int | None) -> np.ndarray:
     return numbers
 
 
-def _joined(array: np.ndarray, parts: list[slice]) -> np.ndarray:
+def _joined(array: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Concatenate parts of an array."""
-    return np.concatenate([array[:0], *(array[part] for part in parts)])
+    lengths = stops - starts
+    total = int(lengths.sum())
+    if total < LONG_ROWS * len(lengths):  # short parts: take numbers one by one, without a slice for each part
+        firsts = np.cumsum(lengths) - lengths
+        taken: np.ndarray = array[np.repeat(starts - firsts, lengths) + np.arange(total)]
+        return taken
+    parts = zip(starts.tolist(), stops.tolist(), strict=True)
+    return np.concatenate([array[:0], *(array[start:stop] for start, stop in parts)])
 
 
 def narrow_pointers(pointers: np.ndarray) -> np.ndarray:

@@ -18,7 +18,9 @@ from gdm_dask.system.jit import kernel
 
 #: Maximum number of distinct values of a discrete feature, zero included: a state is one byte.
 MAX_STATES = 256
-TOO_MANY = f"information measures are for at most {MAX_STATES}. Discretise it first, or use another measure."
+#: This many distinct values are always few. More must be at most half as many as there are samples: values that hardly
+#: ever occur twice tell the samples apart, and so share all their information with each other.
+FEW_STATES = 16
 #: Maximum number of states of the features that one row is compared with at a time, which bounds the memory for counts.
 STATES_AT_ONCE = 1 << 14
 
@@ -77,17 +79,34 @@ def states(block: Block) -> States:
     codes, n_states = np.empty(len(values), np.uint8), np.empty(block.n_rows, np.int64)
     number_values(indptr, values, sorted_order(indptr, values, False), codes, n_states)
     if (n_states > MAX_STATES).any():
-        raise BadInput(f"a feature has {n_states.max():,} distinct values: {TOO_MANY}")
+        raise too_many("a feature", int(n_states.max()), MAX_STATES)
     firsts = np.concatenate([[0], np.cumsum(n_states)])
     weights, entropies = np.zeros(firsts[-1]), np.empty(block.n_rows)
     weigh_states(indptr, indices, codes, block.weights, block.total_weight, firsts, weights, entropies)
     return States(block.n_samples, indptr, indices, codes, firsts, weights, entropies, block.weights)
 
 
-def count_states(block: Block) -> np.ndarray:
-    """Return the number of states of each feature, zero included; rows too short to have many count as 0."""
+def most_states(n_samples: int) -> int:
+    """Return how many distinct values a discrete feature may have.
+
+    >>> most_states(10), most_states(100), most_states(10_000)
+    (16, 50, 256)
+    """
+    return min(MAX_STATES, max(FEW_STATES, n_samples // 2))
+
+
+def too_many(feature: str, n_states: int, most: int) -> BadInput:
+    """Return the error for a feature with too many values."""
+    return BadInput(
+        f"{feature} has {n_states:,} distinct values: information measures are for at most {most}. "
+        "Discretise it first, or use another measure."
+    )
+
+
+def count_states(block: Block, least: int) -> np.ndarray:
+    """Return the number of states of each feature, zero included; 0 for rows with fewer than `least` nonzeros."""
     n_states = np.zeros(block.n_rows, np.int64)
-    long = np.flatnonzero(block.counts() >= MAX_STATES)
+    long = np.flatnonzero(block.counts() >= least)
     if block.values is not None and len(long):
         indptr, _, values = _nonzeros(block.rows(long))
         own = np.empty(len(long), np.int64)

@@ -206,6 +206,9 @@ def test_a_feature_with_too_many_values_is_named(sparse) -> None:
             ),
         ):
             data.run(check)
+    few = np.vstack([X[:, :40].round(), np.arange(40) % 21])
+    with data_of(memory(few, sparse)) as data, pytest.raises(BadInput, match=r"feature 3 has 40 .* at most 20"):
+        data.run(check)
     with pytest.raises(BadInput, match="a feature has 257 distinct values"):
         MEASURES["ig"].compare(whole(X, sparse), whole(X, sparse))
 

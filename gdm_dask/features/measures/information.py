@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.groups import Pairs, merge_pairs, nonzero_weights
 from gdm_dask.features.states import (
     MAX_STATES,
-    TOO_MANY,
     Index,
     States,
     count_states,
     index,
+    most_states,
     shared_information,
     states,
+    too_many,
 )
 
 #: Maps the shared information and both entropies to a value in [0, 1], elementwise.
@@ -119,27 +119,38 @@ def _binary_entropies(share: np.ndarray) -> np.ndarray:
     return entropies
 
 
+class Many(NamedTuple):
+    """A feature with too many values: how many, and how many it may have."""
+
+    feature: int
+    n_states: int
+    most: int
+
+
 @dataclass(frozen=True)
 class FewValues:
     """Pass that refuses features with too many values, before a fit."""
 
     name = "check"
 
-    def begin(self) -> list[tuple[int, int]]:
+    def begin(self) -> list[Many]:
         """Return no features."""
         return []
 
-    def see(self, part: list[tuple[int, int]], block: Block) -> None:
+    def see(self, part: list[Many], block: Block) -> None:
         """Add the first feature of a block that has too many values, and how many."""
+        most = most_states(block.n_samples)
         for rows in block.pieces(VALUES_AT_ONCE, block.n_rows):
-            n_states = count_states(rows)
-            part += [(rows.start + int(row), int(n_states[row])) for row in np.flatnonzero(n_states > MAX_STATES)[:1]]
+            n_states = count_states(rows, most)
+            part += [
+                Many(rows.start + int(row), int(n_states[row]), most) for row in np.flatnonzero(n_states > most)[:1]
+            ]
 
-    def merge(self, parts: Sequence[list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    def merge(self, parts: Sequence[list[Many]]) -> list[Many]:
         """Keep the first feature."""
         return sorted(found for part in parts for found in part)[:1]
 
-    def finish(self, part: list[tuple[int, int]]) -> None:
+    def finish(self, part: list[Many]) -> None:
         """Refuse the feature."""
-        for feature, n_states in part:
-            raise BadInput(f"feature {feature} has {n_states:,} distinct values: {TOO_MANY}")
+        for feature, n_states, most in part:
+            raise too_many(f"feature {feature}", n_states, most)
