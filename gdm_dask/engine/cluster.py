@@ -13,6 +13,7 @@ import logging
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,8 +46,10 @@ _quiet = threading.Lock()
 #: Seconds between checks of the workers while no task ends, and between attempts to reach an absent scheduler.
 TICK = 0.5
 PAUSE = 0.1
-#: Seconds to copy the arguments to the workers; a worker without a copy by then fetches it from another one.
+#: Seconds to copy the arguments to the workers, and bytes that take a second more; a worker without a copy by then
+#: fetches it from another one.
 SPREAD = 5.0
+SPREAD_BYTES = 50e6
 #: Consecutive losses of tasks before giving up; once if none ends.
 MAX_LOSSES = 10
 #: A worker that was silent or stalled gets no tasks for this many times that timeout, unless there are no other
@@ -221,6 +224,18 @@ class ClusterEngine(Engine):
                 self._resting.update(dict.fromkeys(loss.workers, time.monotonic() + REST * loss.waited))
                 self.workers()  # raises if the scheduler or all workers are gone for good
 
+    def release(self, function: Task) -> None:
+        """Run ``function(None)`` once on each worker, without waiting."""
+        if len(self._owned) > 1:  # the workers end with this engine
+            return
+        with suppress(*GONE, RuntimeError, AttributeError):  # without a scheduler there is nothing to give back
+            for worker in self._ask(SPREAD):
+                key, place = f"gdm-release-{uuid.uuid4()}", [worker.name]
+                future = self.client.submit(
+                    sealed_task(function), seal(None), key=key, workers=place, allow_other_workers=True, pure=False
+                )
+                distributed.fire_and_forget(future)
+
     def close(self, wait: bool = True) -> None:
         """Close everything that was opened for this engine."""
         for thing in self._owned:
@@ -242,13 +257,15 @@ class _Tasks:
     def begin(self, name: str, args: tuple[Any, ...]) -> Future:
         """Send the arguments of all tasks once, as the result of a task, which Dask recomputes if it is lost."""
         self._allowed = self._engine.allowed()
-        (shared,) = self._send(list, [seal(args)], name=f"{name}-arguments")
+        sealed = seal(args)
+        (shared,) = self._send(list, [sealed], name=f"{name}-arguments")
         while self.next_ended() is not shared:
             pass
         # Otherwise Dask gives all tasks, if they are few, to the worker that holds the arguments. The scheduler may
         # raise any error if a worker leaves meanwhile; tasks then fetch the arguments themselves.
+        patience = SPREAD + sum(map(len, sealed)) / SPREAD_BYTES
         with suppress(Exception):
-            self._client.replicate([shared], workers=self._allowed, callback_timeout=SPREAD)
+            self._client.replicate([shared], workers=self._allowed, callback_timeout=patience)
         return shared
 
     def send(self, name: str, function: Task, items: Sequence[Any], shared: Future) -> list[Future]:

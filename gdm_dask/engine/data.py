@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
-from gdm_dask.store.reader import StoreReader
+from gdm_dask.store.reader import StoreReader, drop_buffers
 from gdm_dask.system import interrupts
 
 Result = TypeVar("Result")
@@ -147,8 +148,9 @@ class StoredData(Data):
         return share_out(self._sizes, sum(worker.threads for worker in workers if self._plan.fits(worker)))
 
     def close(self) -> None:
-        """Release everything that is held."""
+        """Release everything that is held, here and in other processes."""
         self._reader.forget()
+        self._engine.release(release)
 
 
 def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part:
@@ -158,6 +160,12 @@ def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part
         interrupts.check()
         pass_.see(part, block)
     return pass_.merge([part])
+
+
+def release(_: None) -> None:
+    """Give back the memory that this process keeps for its next read, as a task."""
+    drop_buffers()
+    gc.collect()  # tasks that were interrupted leave cycles
 
 
 def merge_parts(parts: Sequence[Part], reader: Reader, pass_: Pass[Part, Any]) -> Part:

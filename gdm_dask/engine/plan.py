@@ -18,9 +18,10 @@ CACHE_PART = 0.85
 WORKER_PART = 0.5
 JOBS_PART = 0.75
 #: Tasks per thread: enough to balance the load, few enough to keep scheduling cheap. Large data gets more tasks, so
-#: that an elastic cluster has work for more workers.
+#: that an elastic cluster has work for more workers, up to a number that a scheduler handles in a few seconds.
 TASKS_PER_THREAD = 4
 BYTES_PER_TASK = 256 << 20
+MAX_TASKS = 4096
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ def share_out(sizes: list[int], n_threads: int) -> list[list[int]]:
     >>> share_out([4, 4, 1, 1, 1, 1, 1, 1, 1, 1], 1)
     [[0], [1], [2, 3, 4, 5], [6, 7, 8, 9]]
     """
-    n_tasks = min(len(sizes), max(TASKS_PER_THREAD * n_threads, -(-sum(sizes) // BYTES_PER_TASK)))
+    wanted = min(MAX_TASKS, -(-sum(sizes) // BYTES_PER_TASK))
+    n_tasks = min(len(sizes), max(TASKS_PER_THREAD * n_threads, wanted))
     ends = np.cumsum(sizes)
     owner = (ends - np.array(sizes) / 2) * n_tasks // max(int(ends[-1]), 1)
     parts = np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(owner)) + 1)

@@ -7,9 +7,11 @@ and its log, as events under the same id. The log is also a file in the run dire
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -97,7 +99,15 @@ def drive(order: dict[str, Any]) -> dict[str, bytes]:
     except BaseException as error:
         tell(client, job, "error", str(error))
         tell(client, job, "state", "cancelled" if isinstance(error, Cancelled) else "failed")
+        _let_go(error)
         raise
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free the variables of the functions that an error passed: Dask keeps the error, and with it all they hold."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _fit(
@@ -182,14 +192,16 @@ class _Progress:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._first: tuple[float, float] | None = None
+        self._first: tuple[float, float, float] | None = None
 
     def after(self, iteration: Iteration) -> dict[str, float | int | None]:
         """Return values for the entry of the job. The expected end needs progress since the first cut."""
-        now = time.time()
-        wanted, most = self._settings.n_supports, self._settings.max_cuts
-        done = max(iteration.number / most, iteration.n_supports / wanted if wanted else 0.0)
-        began, before = self._first = self._first or (now, done)
+        now, gap, wanted, tol = time.time(), iteration.gap, self._settings.n_supports, self._settings.tol
+        first_gap = self._first[2] if self._first else gap
+        done = max(iteration.number / self._settings.max_cuts, iteration.n_supports / wanted if wanted else 0.0)
+        if not wanted and first_gap > gap > 0 and first_gap > tol > 0:  # gaps shrink by about the same factor each time
+            done = max(done, min(1.0, math.log(first_gap / gap) / math.log(first_gap / tol)))
+        began, before, _ = self._first = self._first or (now, done, gap)
         end = now + (1 - done) * (now - began) / (done - before) if done > before else None
         memory = psutil.Process().memory_info().rss
         return {"cuts": iteration.number, "supports": iteration.n_supports, "gap": iteration.gap,

@@ -98,7 +98,7 @@ class StoreReader:
     def forget(self) -> None:
         """Release the blocks that are kept, and the memory of the other reads."""
         self._held.clear()
-        _spare.drop()
+        drop_buffers()
 
     def _read(self, what: str, load: Callable[..., Block], *arguments: Any) -> Block:
         """Read something, with retries: a fault that a second read does not show is not a fault of the store."""
@@ -120,6 +120,11 @@ class StoreReader:
             f"{self._store.url}: {what} cannot be read: {last}. Make sure that all workers can reach the store, and go "
             "on with --resume."
         ) from last
+
+
+def drop_buffers() -> None:
+    """Release the memory that is kept for the next read of a block."""
+    _spare.drop()
 
 
 @lru_cache(maxsize=4)

@@ -24,11 +24,18 @@ class Interrupted(BaseException):
 
 
 class Hold:
-    """Keeps the exception of a handler until all tasks of the main thread have reached a safe point."""
+    """Keeps the exception of a handler until all tasks of the main thread have reached a safe point.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    is_unwanted : callable
+        Returns whether nobody wants the result any more: a further reason to stop.
+    """
+
+    def __init__(self, is_unwanted: Callable[[], bool] = lambda: False) -> None:
         self.wakes: list[Callable[[], None]] = []
         self.error: BaseException | None = None
+        self.is_unwanted = is_unwanted
         self._since = 0.0
 
     def keep(self, error: BaseException) -> None:
@@ -58,9 +65,9 @@ _handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
 
 def check() -> None:
-    """Raise if a signal has arrived: a safe point, in the main thread or in a task."""
+    """Raise if a signal has arrived, or if nobody wants the result: a safe point, in the main thread or in a task."""
     hold = getattr(_local, "hold", None)
-    if hold is not None and hold.error is not None:
+    if hold is not None and (hold.error is not None or hold.is_unwanted()):
         raise Interrupted
 
 

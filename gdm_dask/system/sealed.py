@@ -56,7 +56,8 @@ def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, arg
 
     import distributed
 
-    worker = distributed.get_worker().address
+    running = distributed.get_worker()
+    key, worker = running.get_current_task(), running.address
     try:
         here = importlib.import_module("gdm_dask.system.version").fingerprint()
     except (ImportError, AttributeError):
@@ -80,7 +81,16 @@ def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, arg
         raise ImportError(text, name=REFUSED) from error
     except EngineError as error:
         raise EngineError(f"worker {worker}: {error}") from error
-    return seal(call(value, *others))
+
+    def is_cancelled() -> bool:
+        task = running.state.tasks.get(key)
+        return task is None or task.state == "cancelled"
+
+    interrupts = importlib.import_module("gdm_dask.system.interrupts")
+    try:
+        return seal(interrupts.Hold(is_cancelled).run(call, value, *others))
+    except interrupts.Interrupted:
+        raise distributed.Reschedule from None  # Dask forgets a task that it has cancelled
 
 
 class _ByValue:

@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse as sp
 from distributed.client import ClosedClientError
 from helpers.clusters import Cluster, Started, is_running, until
-from helpers.engine_tasks import add_up, count_running, die, die_once, fail_at_two, square
+from helpers.engine_tasks import add_up, count_running, die, die_once, fail_at_two, spin, square
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.engine import open_engine
@@ -28,6 +28,7 @@ from gdm_dask.errors import BadInput, EngineError
 from gdm_dask.features.block import Block
 from gdm_dask.inputs import default_scheduler
 from gdm_dask.system.processes import call_with, written
+from gdm_dask.system.sealed import seal, sealed_task
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 4, "tol": 0.0}
 
@@ -89,6 +90,16 @@ def test_the_dashboard_shows_phases_by_name(store, cluster) -> None:
         GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store)
         prefixes = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
     assert {"gdm-scores", "gdm-scores-merge", "gdm-scores-arguments", "gdm-groups", "gdm-groups-merge"} <= prefixes
+
+
+def test_a_cancelled_task_ends_at_its_next_safe_point(cluster, tmp_path) -> None:
+    """Otherwise it would keep its thread and its memory to the end."""
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        task = client.submit(sealed_task(spin), seal(tmp_path), pure=False)
+        until((tmp_path / "begun").exists, "the task begins")
+        client.cancel(task, force=True)
+        until((tmp_path / "stopped").exists, "the task stops")
+        assert client.submit(sealed_task(square), seal(3), seal((np.ones(2),))).result()  # the worker goes on
 
 
 @pytest.mark.parametrize("n_workers", [1, 3, 4])

@@ -17,7 +17,7 @@ from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.cutting_plane.memory import FitWork
-from gdm_dask.engine.plan import BYTES_PER_TASK, JOBS_PART, PROCESS_BYTES, WORKER_PART, Worker, share_out
+from gdm_dask.engine.plan import BYTES_PER_TASK, JOBS_PART, MAX_TASKS, PROCESS_BYTES, WORKER_PART, Worker, share_out
 from gdm_dask.errors import MemoryLimitTooLow
 
 MIB = 1 << 20
@@ -72,6 +72,12 @@ def test_tasks_are_few_balanced_and_not_too_large(n_blocks: int, n_threads: int,
     sizes = [len(numbers) * 64 * MIB for numbers in parts]
     assert max(sizes) <= BYTES_PER_TASK
     assert max(sizes) - min(sizes) <= 64 * MIB
+
+
+@pytest.mark.parametrize(("n_threads", "n_tasks"), [(2, MAX_TASKS), (2048, 4 * 2048)])
+def test_tasks_follow_threads_and_not_blocks(n_threads: int, n_tasks: int) -> None:
+    """A scheduler takes a millisecond for each."""
+    assert len(share_out([64 * MIB] * 100_000, n_threads)) == n_tasks
 
 
 def test_the_smallest_worker_is_left_out() -> None:

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import distributed
@@ -19,6 +20,7 @@ from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.errors import BadInput, EngineError, MemoryLimitTooLow
 from gdm_dask.pipeline.job_queue import Cancelled
 from gdm_dask.pipeline.jobs import (
+    _Progress,
     cancel_job,
     fetch_job,
     job_log,
@@ -138,6 +140,59 @@ def test_a_cancelled_job_keeps_its_state(store, expected, cluster, client, tmp_p
     for ended, state in ((job, "cancelled"), (again, "finished")):
         with pytest.raises(BadInput, match=f"{ended} is {state}: there is nothing to cancel"):
             cancel_job(client, ended)
+
+
+def what_is_kept(dask_worker: distributed.Worker) -> list[str]:
+    """Parts of a fit that a worker has in its memory."""
+    import gc
+
+    from gdm_dask.store import reader
+
+    kinds = ("Problem", "Master", "StoredData", "GroupDiscoveryMachine")
+    found = [type(thing).__name__ for thing in gc.get_objects() if type(thing).__name__ in kinds]
+    return found + ["buffers"] * len(reader._spare._spare)
+
+
+def test_a_cancelled_job_frees_its_memory(store, cluster, client, tmp_path: Path) -> None:
+    """Dask keeps the error of a task, and an error its functions' variables; workers keep buffers between passes."""
+    cluster.fault("read", "lag", times=FOREVER)
+    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
+    until(lambda: any("cut 1:" in line for _, line in job_log(client, job)), "the first cut")
+    assert any("Problem" in kept for kept in client.run(what_is_kept).values())
+    cancel_job(client, job)
+    until(lambda: not any(client.run(what_is_kept).values()), "all memory is free")
+    assert state_of(client, job) == "cancelled"
+
+
+def test_status_asks_as_much_for_many_jobs_as_for_one(store, client, tmp_path: Path, monkeypatch) -> None:
+    purge_jobs(client)
+    asked = []
+    sync = client.sync
+    monkeypatch.setattr(client, "sync", lambda *given, **options: asked.append(given) or sync(*given, **options))
+    counts = []
+    for _ in range(3):
+        wait_for_job(client, submit_fit(client, store.url, str(tmp_path / f"run-{len(counts)}"), SETTINGS))
+        asked.clear()
+        assert len(list_jobs(client)) == len(counts) + 1
+        counts.append(len(asked))
+    assert counts == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("goal", "gaps", "n_supports", "left"),
+    [
+        ({"n_supports": 30}, (0.5, 0.4), (10, 20), 10.0),  # ten supports in ten seconds
+        ({"tol": 0.01}, (1.0, 0.1), (3, 6), 10.0),  # a tenth of the gap in ten seconds
+        ({"max_cuts": 4}, (0.5, 0.4), (3, 6), 20.0),
+    ],
+)
+def test_the_expected_end(monkeypatch, goal, gaps, n_supports, left) -> None:
+    settings = SimpleNamespace(**{"n_supports": None, "tol": 0.0, "max_cuts": 100} | goal)
+    progress = _Progress(settings)
+    for number, (gap, supports) in enumerate(zip(gaps, n_supports, strict=True), 1):
+        monkeypatch.setattr(time, "time", lambda now=10.0 * number: now)
+        told = progress.after(SimpleNamespace(number=number, gap=gap, n_supports=supports))
+    assert told["expected_end"] == pytest.approx(20.0 + left, abs=0.3)
 
 
 def test_jobs_wait_in_line(store, expected, client, tmp_path: Path) -> None:

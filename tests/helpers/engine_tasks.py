@@ -47,5 +47,19 @@ def die_once(item: int, marker: Path) -> int:
     return -1
 
 
+def spin(folder: Path) -> None:
+    """Work until somebody stops it at a safe point."""
+    from gdm_dask.system import interrupts
+
+    (folder / "begun").touch()
+    try:
+        while True:
+            interrupts.check()
+            time.sleep(0.01)
+    except interrupts.Interrupted:
+        (folder / "stopped").touch()
+        raise
+
+
 def die(item: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
