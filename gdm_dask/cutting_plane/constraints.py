@@ -187,7 +187,7 @@ def _variables(
                     f"`groups_of`: feature {feature} belongs to {owner[feature]!r} and to {title!r}: name it in one"
                 )
             owner[feature] = title
-        kept[title] = np.setdiff1d(numbers, exclude)
+        kept[title] = numbers[~np.isin(numbers, exclude)] if len(exclude) else numbers
     kept = {title: numbers for title, numbers in kept.items() if len(numbers) > 1}
     titles = {int(numbers[0]): title for title, numbers in kept.items()}
     return (Variables.of([*kept.values()]) if kept else None), titles

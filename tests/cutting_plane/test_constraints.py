@@ -62,7 +62,7 @@ class Run:
         return [j for j in uncovered if j not in barred and np.ptp(self.X[j]) > 0]
 
 
-@many(60)
+@many(40)
 @given(kinds, st.integers(3, 25), st.integers(4, 40), taus, sizes, st.integers(0, 4), st.booleans(), seeds)
 def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, seed) -> None:
     X, y = informative(m, n, seed, kind)
@@ -79,7 +79,7 @@ def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse,
     assert run.problem.supports.features[: len(run.include)] == run.include
 
 
-@many(60)
+@many(40)
 @given(
     kinds, st.integers(3, 8), st.integers(4, 25), taus, sizes, st.integers(0, 3), st.sampled_from([0.1, 1.0, 100.0]),
     st.sampled_from(["greedy", "exact"]), st.booleans(), seeds,
@@ -107,7 +107,7 @@ def test_without_covering_the_bounds_meet() -> None:
     assert run.problem.lower_bounds[-1] == pytest.approx(best, rel=1e-4)
 
 
-@many(60)
+@many(40)
 @given(
     kinds, st.integers(3, 9), st.integers(6, 30), st.integers(1, 2), st.integers(0, 2), taus,
     st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), seeds,
@@ -160,7 +160,7 @@ def test_nothing_is_left_to_choose() -> None:
     assert machine.lower_bounds_[0] <= machine.upper_bounds_[0] < np.inf
 
 
-@many(30)
+@many(20)
 @given(kinds, st.integers(8, 30), st.integers(30, 80), st.integers(0, 3), st.booleans(), seeds)
 def test_the_choice_of_k_keeps_its_promises(kind, m, n, n_included, sparse, seed) -> None:
     """Backward steps and swaps remove no included feature, and add no excluded one."""

@@ -70,7 +70,7 @@ class Run:
         self.supports.append([*problem.supports.features])
 
 
-@many(60)
+@many(40)
 @given(kinds, st.integers(3, 25), st.integers(4, 40), taus, sizes, st.integers(0, 2), st.booleans(), seeds)
 def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, seed) -> None:
     X, y = informative(m, n, seed, kind)
@@ -91,7 +91,7 @@ def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse,
     assert run.problem.supports.n_entered == len(supports)
 
 
-@many(50)
+@many(30)
 @given(
     kinds, st.integers(3, 8), st.integers(12, 25), taus, sizes, st.integers(0, 1), st.sampled_from([0.1, 1.0, 100.0]),
     st.sampled_from(["greedy", "exact"]), st.booleans(), seeds,
@@ -112,7 +112,7 @@ def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, n_inclu
         assert problem.iterations[t].upper >= best * (1 - 1e-7)
 
 
-@many(50)
+@many(30)
 @given(
     kinds, st.integers(3, 9), st.integers(6, 30), st.integers(1, 2), st.integers(0, 1), taus,
     st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), seeds,
@@ -201,6 +201,15 @@ def test_a_variable_with_a_covered_column_does_not_enter() -> None:
     machine = estimator("two", groups_of, 3, C=1.0, include=[1]).fit(X, y)
     assert "colour" not in machine.variables_
     assert not {6, 8, 10, 12} & set(machine.support_features_.tolist())
+
+
+@pytest.mark.parametrize(("measure", "is_covered"), [("pearson", False), ("spearman", True)])
+def test_the_measure_decides_what_is_covered(measure, is_covered) -> None:
+    X, y, groups_of = one_hot()
+    X[:, 1] = np.exp(4 * X[:, 3])  # they correlate by rank only
+    groups_of = {"pair": [0, 1], **groups_of}
+    machine = estimator("two", groups_of, 3, C=1.0, tau=0.1, include=[3], measure=measure).fit(X, y)
+    assert ("pair" in machine.variables_) != is_covered
 
 
 def test_weights_are_as_good_as_repetitions() -> None:
