@@ -192,7 +192,9 @@ def forecast(
 ) -> Forecast:
     """Forecast a fit; see `plan_store` for the parameters."""
     dense = None if size.is_sparse else size.largest_rows(expected_supports(settings))
-    work = planned_work(size.block_bytes, size.block_rows, size.n_samples, settings, dense)
+    work = planned_work(
+        size.block_bytes, size.block_rows, size.n_samples, settings, dense, bytes_ahead=size.bytes_ahead
+    )
     limit = None if cluster.n_workers else cluster.memory
     plan = work.fitted(cluster.workers(), limit, not cluster.n_workers, size.largest_rows)
     passes = Passes.of(size, settings, rates, k, plan.n_problems, finds=int(groups and settings.tau > 0))

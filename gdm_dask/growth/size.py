@@ -55,6 +55,8 @@ class Size:
     is_sparse : bool
     largest_rows : callable
         Upper bound on the bytes of the rows of a given number of features.
+    bytes_ahead : int
+        Bytes that a task requests from an object store ahead of the current block.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Size:
     manifest_bytes: int
     is_sparse: bool
     largest_rows: Callable[[int], int]
+    bytes_ahead: int = 0
 
     @property
     def decoded_bytes(self) -> int:
@@ -94,6 +97,7 @@ def size_of(store: FeatureStore) -> Size:
         manifest_bytes=sum(len(json.dumps(asdict(entry))) for entry in blocks),
         is_sparse=store.is_sparse,
         largest_rows=store.largest_rows,
+        bytes_ahead=store.bytes_ahead,
     )
 
 

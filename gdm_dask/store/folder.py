@@ -172,23 +172,30 @@ def options_of(url: str) -> dict[str, Any]:
     return url.storage_options if isinstance(url, Url) else {}
 
 
-def file_system(url: str, storage_options: dict[str, Any] | None = None) -> tuple[AbstractFileSystem, str]:
-    """Return the file system of a path or URL, and the path in it. No other function passes options to fsspec.
+def client_options(url: str, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the options for fsspec: those given, by default those of a `Url`, and suitable ones for our reads.
 
-    Parameters
-    ----------
-    url : str
-    storage_options : dict, optional
-        Options of fsspec's file system (endpoint, credentials, time-outs), by default those of a `Url`; and our own
-        ``patience``, the seconds to go on with a service that cannot be reached. Local paths need none.
+    Local paths need none. Our own option ``patience`` is left out.
     """
     scheme = url.partition("://")[0] if "://" in url else ""
     options = dict(storage_options or options_of(url)) if scheme else {}
     options.pop("patience", None)
     for key, value in _SUITABLE.get(scheme, {}).items():
         options[key] = value | options.get(key, {}) if isinstance(value, dict) else options.get(key, value)
+    return options
+
+
+def file_system(url: str, storage_options: dict[str, Any] | None = None) -> tuple[AbstractFileSystem, str]:
+    """Return the file system of a path or URL, and the path in it.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : dict, optional
+        Options of fsspec's file system (endpoint, credentials, time-outs); see `client_options`.
+    """
     try:
-        found, path = fsspec.core.url_to_fs(url, **options)
+        found, path = fsspec.core.url_to_fs(url, **client_options(url, storage_options))
     except (ImportError, ValueError) as error:
         raise BadInput(f"{url}: {error}") from error
     if found.async_impl:

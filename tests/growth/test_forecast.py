@@ -54,6 +54,11 @@ def test_memory_and_reads_are_those_of_the_fits_own_plan(cluster):
     assert not found.limits
 
 
+def test_requests_to_an_object_store_take_memory_in_each_thread():
+    local, remote = plan_of(size(), GRID), plan_of(size(bytes_ahead=10**7), GRID)
+    assert remote.memory["worker"] - local.memory["worker"] == GRID.threads * 10**7
+
+
 def test_held_blocks_are_read_once():
     held, let_go = plan_of(size(decoded=10**9)), plan_of(size(decoded=10**9), Cluster(1, 4, 16 * 10**9))
     assert held.held == 1

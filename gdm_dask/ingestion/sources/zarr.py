@@ -12,7 +12,7 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
 from gdm_dask.ingestion.source import DenseSource, IngestOptions, check_dense, only_file
-from gdm_dask.store.folder import options_of
+from gdm_dask.store.folder import client_options
 
 
 class ZarrMatrix(DenseSource):
@@ -27,7 +27,7 @@ class ZarrMatrix(DenseSource):
 
         path = only_file(paths)
         try:
-            matrix = zarr.open_array(path, mode="r", storage_options=options_of(path) or None)
+            matrix = zarr.open_array(path, mode="r", storage_options=client_options(path) or None)
         except (OSError, ValueError, KeyError, zarr.errors.BaseZarrError) as error:
             raise BadInput(f"{path}: not a Zarr array: {error}") from error
         check_dense(matrix, path)
@@ -58,5 +58,5 @@ class ZarrRows:
         """Yield one slab."""
         import zarr
 
-        matrix = zarr.open_array(self.path, mode="r", storage_options=options_of(self.path) or None)
+        matrix = zarr.open_array(self.path, mode="r", storage_options=client_options(self.path) or None)
         yield lambda: dense_slab(np.asarray(matrix[self.start : self.stop]), self.start)
