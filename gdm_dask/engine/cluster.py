@@ -49,7 +49,7 @@ PAUSE = 0.1
 #: Seconds to copy the arguments to the workers, and bytes that take a second more; a worker without a copy by then
 #: fetches it from another one.
 SPREAD = 5.0
-SPREAD_BYTES = 50e6
+SPREAD_BYTES = 20e6
 #: Consecutive losses of tasks before giving up; once if none ends.
 MAX_LOSSES = 10
 #: A worker that was silent or stalled gets no tasks for this many times that timeout, unless there are no other
