@@ -22,7 +22,7 @@ MAX_STATES = 256
 #: ever occur twice tell the samples apart, and so share all their information with each other.
 FEW_STATES = 16
 #: Maximum number of states of the features that one row is compared with at a time, which bounds the memory for counts.
-STATES_AT_ONCE = 1 << 14
+STATES_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ import pytest
 from helpers.soak import TINY
 
 import gdm_dask
-from gdm_dask import ingestion, open_store
+from gdm_dask import ingestion, load_model, open_store
+from gdm_dask.cutting_plane.settings import LINKAGES
 from gdm_dask.errors import BadInput, GdmError, Locked
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.ingestion.sources.lookalikes.files import KINDS, synthesise
 from gdm_dask.pipeline import load_pipeline, plan_pipeline, run_pipeline, step, steps
 from gdm_dask.pipeline.history import History
@@ -491,3 +493,16 @@ def test_a_step_is_added_by_its_class_alone(place, monkeypatch):
     assert len(Rank.runs) == 5
     with pytest.raises(BadInput, match=r"rank\.top must be an integer in \[1, 100\], got 0"):
         run("rank.top=0")
+
+
+def test_a_pipeline_sets_measure_and_linkage(place):
+    keys = steps.Fit.table.keys
+    assert keys["measure"].choices == tuple(MEASURES)
+    assert keys["linkage"].choices == LINKAGES
+    record = run("fit.measure=spearman", "fit.linkage=clique")
+    model = load_model(place / "runs/tiny" / record.run)
+    assert (model.measure, model.linkage) == ("spearman", "clique")
+    assert planned("fit.measure=spearman", "fit.linkage=clique")["fit"] == "up to date"
+    assert planned("fit.measure=spearman", "fit.linkage=star")["fit"] != "up to date"
+    with pytest.raises(BadInput, match=r"fit\.measure must be"):
+        load_pipeline("tiny.toml", ["fit.measure=kendall"])

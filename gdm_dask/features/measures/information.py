@@ -31,7 +31,7 @@ from gdm_dask.features.states import (
 Normalise: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 #: Values numbered at a time, and pairs compared at a time.
-VALUES_AT_ONCE, PAIRS_AT_ONCE = 1 << 20, 1 << 20
+VALUES_AT_ONCE, PAIRS_AT_ONCE = 1 << 18, 1 << 19
 #: Widens bounds on entropies against rounding.
 SLACK = 1.0 + 1e-9
 

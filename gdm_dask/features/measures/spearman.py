@@ -17,7 +17,7 @@ from gdm_dask.features.measures.measure import Measure
 from gdm_dask.features.ranks import ranks
 
 #: Ranks computed at a time: the rest of a block needs no memory for them.
-VALUES_AT_ONCE = 1 << 20
+VALUES_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
