@@ -274,3 +274,43 @@ def check_features(features: np.ndarray, n_features: int) -> np.ndarray:
         bad = features[(features < 0) | (features >= n_features)][0]
         raise BadInput(f"feature {bad} is out of range: the store has features 0 to {n_features - 1}")
     return features
+
+
+def gather(blocks: list[Block], owner: np.ndarray, local: np.ndarray) -> Block:
+    """Return row ``local[i]`` of ``blocks[owner[i]]`` for each i, as `Block.rows` does; each row is copied once.
+
+    Examples
+    --------
+    >>> block = Block(0, 2, 2, np.array([[0.0, 2.0], [1.0, 1.0]]), np.array([1.0, 1.0]), np.array([np.sqrt(2), 0.0]))
+    >>> gather([block, block], np.array([1, 0]), np.array([0, 1])).values.tolist()
+    [[0.0, 2.0], [1.0, 1.0]]
+    """
+    if len(blocks) == 1:
+        return blocks[0].rows(local)
+    if len({(block.values is None, block.decimals) for block in blocks}) > 1:
+        return stack(blocks).rows(np.cumsum([0, *(block.n_rows for block in blocks)])[owner] + local)
+
+    def picked(name: str, places: np.ndarray) -> np.ndarray:
+        arrays = [getattr(block, name) for block in blocks]
+        found = np.empty((len(places), *arrays[0].shape[1:]), np.result_type(*arrays))
+        for number in np.unique(owner):
+            mine = owner == number
+            found[mine] = arrays[number][places[mine]]
+        return found
+
+    first, n_rows = blocks[0], len(local)
+    means, norms = picked("means", local), picked("norms", local)
+    if first.indptr is None:
+        counted = None if any(block.nonzeros is None for block in blocks) else picked("nonzeros", local)
+        values = picked("values", local)
+        return Block(0, n_rows, first.n_samples, values, means, norms, nonzeros=counted, weights=first.weights)
+    starts, stops = (picked("indptr", local + end).astype(np.int64) for end in (0, 1))
+    spans = [*zip(owner.tolist(), map(slice, starts.tolist(), stops.tolist()), strict=True)]
+
+    def joined(name: str) -> np.ndarray:
+        arrays = [getattr(block, name) for block in blocks]
+        return np.concatenate([arrays[0][:0], *(arrays[number][span] for number, span in spans)])
+
+    indptr = narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
+    numbers = None if first.values is None else _numbers(joined("values"), first.decimals)
+    return Block(0, n_rows, first.n_samples, numbers, means, norms, indptr, joined("indices"), weights=first.weights)

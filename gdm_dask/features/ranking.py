@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gdm_dask.features.block import AlignedArrays, Block, stack
+from gdm_dask.features.block import AlignedArrays, Block, gather
 from gdm_dask.features.effective import effective_samples
 from gdm_dask.features.groups import Search
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
@@ -192,9 +192,7 @@ class Ranked:
 
     def rows(self, features: np.ndarray) -> Block:
         """Return the raw rows of some present features, in this order."""
-        number, place = self.places[np.searchsorted(self.features, features)].T
-        firsts = np.cumsum([0, *(piece.n_rows for piece in self.pieces)])
-        return stack(self.pieces).rows(firsts[number] + place)
+        return gather(self.pieces, *self.places[np.searchsorted(self.features, features)].T)
 
     def has(self, features: np.ndarray) -> np.ndarray:
         """Return whether the row of each of these features is present."""
