@@ -207,7 +207,7 @@ def read_array(
 def _read_chunk(
     folder: Folder, name: str, entry: ArrayEntry, number: int, out: np.ndarray, once: bool, below: int | None
 ) -> None:
-    read = folder.read_once if once else folder.read
+    read = folder.read_once if once else folder.read_chunk
     try:
         stored = out if out.dtype == entry.dtype else work_space("whole numbers", out.size, np.int32)
         decode(read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, stored)

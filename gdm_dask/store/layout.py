@@ -286,12 +286,12 @@ def read_block(
     n_samples: int,
     buffers: Buffers | None = None,
     below: int | None = None,
+    once: bool = False,
 ) -> Block:
     """Read and check a whole block, into `buffers` if given; refuse samples that are not `below`.
 
-    Without buffers, the block gets memory of its own and is meant to be kept, so the read bypasses the page cache.
+    With `once`, the read bypasses the page cache.
     """
-    once = buffers is None
     buffers = buffers or Buffers()  # a block that is kept needs memory of its own
     sparse = entry.is_sparse
     found = {
@@ -358,7 +358,7 @@ def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) 
         check_metadata(folder, path, array)
         if name.startswith("names/"):
             read_array(folder, path, array)
-    block = read_block(folder, number, entry, n_samples, below=n_samples)
+    block = read_block(folder, number, entry, n_samples, below=n_samples, once=True)
     problem = None
     if block.counts().sum() != entry.nnz:
         problem = "it does not hold as many nonzeros as were written"
