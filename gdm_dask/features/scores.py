@@ -19,20 +19,28 @@ from gdm_dask.system.jit import kernel
 #: Lanes of a dense sum: independent partial sums, enough for the compiler to use vector instructions.
 LANES = 64
 
-#: Sparse rows are multiplied with this many vectors at once, at least and at most: each gather from the interleaved
-#: vectors serves all of them, and the sums of a row stay in the first-level cache.
+#: From this many vectors on, sparse rows are multiplied with interleaved vectors: each gather serves `FOUR` of them,
+#: whose sums stay in registers. At most this many are interleaved, so that the next gather finds them in a cache.
 INTERLEAVED_FROM, MOST_INTERLEAVED = 3, 20
+FOUR = 4
 
 #: Products summed at a time: few enough to stay in the second-level cache.
 PART = 1 << 15
 
 
 def interleaved(vectors: np.ndarray) -> list[np.ndarray]:
-    """Interleave vectors (p, n) as arrays of shape (n, some); return none if there are too few to gain by it."""
+    """Interleave vectors (p, n) as arrays of shape (n, some); return none if there are too few to gain by it.
+
+    Columns of zeros fill the last array up to a multiple of `FOUR`.
+    """
     if len(vectors) < INTERLEAVED_FROM:
         return []
-    firsts = range(0, len(vectors), MOST_INTERLEAVED)
-    return [np.ascontiguousarray(vectors[first : first + MOST_INTERLEAVED].T) for first in firsts]
+    found = []
+    for first in range(0, len(vectors), MOST_INTERLEAVED):
+        some = vectors[first : first + MOST_INTERLEAVED]
+        found.append(np.zeros((vectors.shape[1], -(-len(some) // FOUR) * FOUR)))
+        found[-1][:, : len(some)] = some.T
+    return found
 
 
 def scores(
@@ -75,8 +83,8 @@ def scores(
             sparse_scores(*rows, vectors, sums, out)
         done = 0
         for some in columns:
-            span, row_sums = slice(done, done + some.shape[1]), np.empty((2, some.shape[1]))
-            interleaved_scores(*rows, some, sums[span], row_sums, out[span])
+            span = slice(done, done + some.shape[1])  # the last one may end beyond the vectors
+            interleaved_scores(*rows, some, sums[span], out[span])
             done = span.stop
     return out
 
@@ -134,37 +142,51 @@ def sparse_scores(indptr, indices, values, power, means, norms, vectors, sums, o
 
 
 @kernel
-def interleaved_scores(  # type: ignore[no-untyped-def]
-    indptr, indices, values, power, means, norms, columns, sums, row_sums, out
-):
+def interleaved_scores(indptr, indices, values, power, means, norms, columns, sums, out):  # type: ignore[no-untyped-def]
     """Compute `sparse_scores` for vectors that are the columns of an array, summed in the same order.
 
-    `row_sums` has room for two sums of a row per vector: over even and over odd nonzeros.
+    The sums of four columns, over even and over odd nonzeros, are written out: so they stay in registers.
     """
     one, two = np.uint64(1), np.uint64(2)
     over = 0.0 if power is None else 1.0 / power
-    even, odd = row_sums[0], row_sums[1]
     for row in range(len(norms)):
-        position, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
-        row_sums[:] = 0.0
-        while position + one < stop:
-            left, right = columns[indices[position]], columns[indices[position + one]]
-            if values is None:
-                for v in range(len(sums)):
-                    even[v] += left[v]
-                    odd[v] += right[v]
-            else:
-                value, next_value = number(values[position], power, over), number(values[position + one], power, over)
-                for v in range(len(sums)):
-                    even[v] += value * left[v]
-                    odd[v] += next_value * right[v]
-            position += two
-        if position < stop:
-            value, left = 1.0 if values is None else number(values[position], power, over), columns[indices[position]]
-            for v in range(len(sums)):
-                even[v] += value * left[v]
-        for v in range(len(sums)):
-            out[v, row] = 0.0 if norms[row] == 0.0 else (even[v] + odd[v] - means[row] * sums[v]) / norms[row]
+        start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+        mean, norm = means[row], norms[row]
+        for first in range(0, columns.shape[1], FOUR):
+            a = b = c = d = 0.0  # over even nonzeros
+            e = f = g = h = 0.0  # over odd nonzeros
+            position = start
+            while position + one < stop:
+                i, j = indices[position], indices[position + one]
+                if values is None:
+                    a += columns[i, first]
+                    b += columns[i, first + 1]
+                    c += columns[i, first + 2]
+                    d += columns[i, first + 3]
+                    e += columns[j, first]
+                    f += columns[j, first + 1]
+                    g += columns[j, first + 2]
+                    h += columns[j, first + 3]
+                else:
+                    left, right = number(values[position], power, over), number(values[position + one], power, over)
+                    a += left * columns[i, first]
+                    b += left * columns[i, first + 1]
+                    c += left * columns[i, first + 2]
+                    d += left * columns[i, first + 3]
+                    e += right * columns[j, first]
+                    f += right * columns[j, first + 1]
+                    g += right * columns[j, first + 2]
+                    h += right * columns[j, first + 3]
+                position += two
+            if position < stop:
+                i, left = indices[position], 1.0 if values is None else number(values[position], power, over)
+                a += left * columns[i, first]
+                b += left * columns[i, first + 1]
+                c += left * columns[i, first + 2]
+                d += left * columns[i, first + 3]
+            for v, total in enumerate((a + e, b + f, c + g, d + h)):
+                if first + v < len(sums):
+                    out[first + v, row] = 0.0 if norm == 0.0 else (total - mean * sums[first + v]) / norm
 
 
 @kernel
