@@ -226,16 +226,16 @@ def _swap(
     """Exchange chosen features for others while the cost falls and F stays at or below `most`."""
     step = max(1, len(chosen) // 10)
     for _ in range(MAX_SWAP_ROUNDS):
-        before, W, b = _cost(machine, chosen, price), machine.W, machine.b
+        before = _cost(machine, chosen, price)
         trial = _swapped(machine, chosen, step, conflicts, price, n_included)
+        solution = machine.solution()
         if np.array_equal(trial, chosen):
             return chosen
         machine.solve(trial)
         if _cost(machine, trial, price) < before - ROUND_GAIN and machine.value <= most:
             chosen = trial
             continue
-        machine.W, machine.b = W, b
-        machine.solve(chosen)
+        machine.restore(solution)
         if step == 1:
             return chosen
         step = max(1, step // 4)

@@ -31,6 +31,8 @@ EXACT = 1e-15
 #: H and g (K, d) of ``F = sum_k (1/2 W_k' H_k W_k - g_k' W_k) + const``, with b eliminated. H is (K, d, d), or
 #: (1, d, d) if all outputs share it.
 Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray]
+#: W, b, F, and F as a function of the weights of all rows, if known.
+Solution: TypeAlias = tuple[np.ndarray, np.ndarray, float, Quadratic | None]
 
 
 class LocalMachine:
@@ -68,21 +70,33 @@ class LocalMachine:
         self.total_weight = float(rows.n_samples if weights is None else np.add.reduce(weights))
         self._newton = Newton(rows, np.atleast_2d(targets), weights, loss, intercept=True)
         self._grams = self._newton.grams
+        self._chosen = np.zeros(0, np.int64)
+        self._quadratic: Quadratic | None = None
         self._newton.place_without_features(C)
         self.value = self._without_features = self._newton.value
         self.W, self.b = self._newton.point.W, self._newton.point.b
 
     def solve(self, chosen: np.ndarray) -> None:
         """Run Newton's method on the subset `chosen`, given by increasing positions."""
-        newton = self._newton
+        newton, grams, places = self._newton, self._grams, chosen
+        if np.isin(chosen, self._chosen).all():  # fewer samples have changed since the last subset
+            grams, places = newton.grams, np.searchsorted(self._chosen, chosen)
         newton.rows = self._rows.subset(chosen)
-        newton.grams = [gram.subset(newton.rows, chosen) for gram in self._grams]
+        newton.grams = [gram.subset(newton.rows, places) for gram in grams]
         newton.solve(np.ones((len(chosen), 1)), Point(self.W[:, chosen], self.b, np.ones(1)), self._C, EXACT)
         if len(chosen) == self._rows.n_rows:
             self._grams = newton.grams
         self.W = np.zeros_like(self.W)
         self.W[:, chosen], self.b, _ = newton.point
-        self.value = newton.value
+        self.value, self._chosen, self._quadratic = newton.value, chosen, None
+
+    def solution(self) -> Solution:
+        """Return the solution of the subset, to come back to."""
+        return self.W, self.b, self.value, self._quadratic
+
+    def restore(self, solution: Solution) -> None:
+        """Come back to an earlier solution, whose `quadratic` is known."""
+        self.W, self.b, self.value, self._quadratic = solution
 
     def subset_quadratic(self) -> Quadratic:
         """F as a function of the weights of the subset, for its active samples."""
@@ -91,10 +105,13 @@ class LocalMachine:
 
     def quadratic(self) -> Quadratic:
         """F as a function of the weights of all rows, for the active samples of the subset."""
+        if self._quadratic is not None:
+            return self._quadratic
         covariances = [covariance for covariance, _ in self._newton.bring_up(self._grams)[1]]
         c = self._rows.scores(self._newton.A)
         pull = pulls(c, covariances * (len(c) // len(covariances)), self.W, self._C)
-        return _hessians(covariances, self._C), pull
+        self._quadratic = _hessians(covariances, self._C), pull
+        return self._quadratic
 
     def extend(self, others: Block) -> None:
         """Add further rows; the solution does not change."""
@@ -103,6 +120,7 @@ class LocalMachine:
         self._grams = [gram.subset(self._rows, known) for gram in self._grams]
         self._rows.append(others.matrix(), others.means, others.norms)
         self.W = np.pad(self.W, ((0, 0), (0, others.n_rows)))
+        self._quadratic = None
         self.__dict__.pop("correlations", None)  # computed for fewer rows
 
     @cached_property

@@ -45,6 +45,9 @@ BLOCK = 1024
 RANGE = 32_768
 """Number of samples worth a separate task."""
 
+PAIRED = 2.5
+"""Products of new rows with all others are summed row by row up to this many new rows for each entry of a sample."""
+
 MOST_RANGES = 8
 """Maximum number of ranges: each has its own Gram matrix."""
 
@@ -240,10 +243,11 @@ class Rows:
         def sum_range(begin: int, end: int) -> Moments:
             moments, samples = Moments.zeros(self.n_rows), (begin, end, change, w)
             moments.count = float(weighted(change, w, slice(begin, end)).sum())
-            if self.has_sparse and first:
+            if self.has_sparse and first and first > self.n_rows - self._most_paired:
                 add_pairs(self._sparse.entries, *samples, first, moments.gram, moments.sums)
             elif self.has_sparse:
                 add_gram(self._sparse.entries, *samples, moments.gram, moments.sums)
+                moments.gram[:first, :first] = moments.sums[:first] = 0.0
             if self._dense_at.size:
                 self._add_dense(moments, *samples, first)
                 self._add_across(moments, *samples, first)
@@ -253,6 +257,11 @@ class Rows:
         for moments in self.over_ranges(sum_range):
             total.add(moments)
         return total
+
+    @property
+    def _most_paired(self) -> float:
+        """Number of new rows from which all pairs of all rows, sample by sample, take less time than theirs alone."""
+        return PAIRED * self._sparse.n_entries / self.n_samples
 
     def _add_dense(
         self, moments: Moments, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first: int

@@ -61,6 +61,11 @@ class SparseRows:
         """All features, for the kernels."""
         return self._bounds, self._places, self._values
 
+    @property
+    def n_entries(self) -> int:
+        """Number of entries of all features."""
+        return int((self._bounds[:, -1] - self._bounds[:, 0]).sum())
+
     def subset(self, chosen: np.ndarray) -> SparseRows:
         """Return some of the features; their entries are shared."""
         part = copy.copy(self)
