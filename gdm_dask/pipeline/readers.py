@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from gdm_dask.ingestion.sources.lookalikes import lookalike_source, scaled_looka
 from gdm_dask.ingestion.sources.lookalikes.files import TEST_SHARE, scaled_paper_data
 from gdm_dask.ingestion.splitting import split_source
 from gdm_dask.store import layout
+from gdm_dask.system.resources import BAD_ARRAYS
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _load_arrays(path: Path, *names: str) -> list[np.ndarray]:
                 if name not in arrays.files:
                     raise BadInput(f"{path}: there is no array {name!r}; there are {', '.join(arrays.files)}")
             found = [arrays[name] for name in names]
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:  # pickled, truncated, a .npy
+    except (ValueError, AttributeError, *BAD_ARRAYS) as error:  # pickled, truncated, a .npy
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path} must be a complete .npz file of plain arrays ({error})") from error

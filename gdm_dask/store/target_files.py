@@ -33,7 +33,7 @@ def read_targets(path: str, n_samples: int) -> np.ndarray:
     """
     try:
         if path.endswith(".npy"):
-            return np.array(np.load(path, mmap_mode="r", allow_pickle=False))  # refuses a header with wrong sizes
+            return np.array(np.lib.format.open_memmap(path, mode="r"))  # refuses a header with wrong sizes
         with open(path, encoding="utf-8", newline="") as file:
             lines = csv.reader(file) if path.endswith(".csv") else ([line.strip()] for line in file)
             rows = [[word.strip() for word in row] for row in lines if any(row)]

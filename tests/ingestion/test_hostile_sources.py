@@ -15,6 +15,7 @@ from scipy.io import mmwrite
 
 import gdm_dask
 from gdm_dask.errors import BadInput
+from gdm_dask.pipeline.readers import _load_arrays
 
 SMALL = some_matrix(8, 10)
 
@@ -62,6 +63,14 @@ def test_any_bytes_are_ingested_or_refused(tmp_path, data, name):
         message = name
         store.verify()
     assert any(words in message for words in (name, "(counted from 0)", "label", "number")), message
+
+
+def test_an_archive_in_the_place_of_an_array(tmp_path):
+    (tmp_path / "x.npy").write_bytes(npz("csr"))
+    with pytest.raises(BadInput, match=r"x\.npy: not a complete \.npy matrix"):
+        gdm_dask.ingest(tmp_path / "x.npy", tmp_path / "s")
+    with pytest.raises(BadInput, match=r"x\.npy"):
+        gdm_dask.ingest(np.eye(4), tmp_path / "s", tmp_path / "x.npy")
 
 
 def archive(**members):
@@ -132,3 +141,9 @@ def test_a_small_file_of_large_labels(tmp_path):
     (tmp_path / "x.npz").write_bytes(raw[:position] + (4_000_000_000).to_bytes(4, "little") + raw[position + 4 :])
     with pytest.raises(BadInput, match=r"x\.npz: not a complete \.npz file"):
         gdm_dask.ingest(tmp_path / "x.npz", tmp_path / "s")
+
+
+def test_arrays_of_a_pipeline_that_lie(tmp_path):
+    (tmp_path / "x.npz").write_bytes(archive(x=((10**15,), "<f8", b""), y=((1,), "<f8", bytes(8))))
+    with pytest.raises(BadInput, match=r"x\.npz must be a complete \.npz file of plain arrays"):
+        _load_arrays(tmp_path / "x.npz", "x", "y")

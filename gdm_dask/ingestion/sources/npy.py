@@ -26,7 +26,7 @@ class NpyMatrix(DenseSource):
         path = only_file(paths)
         info = file_info(path)
         try:
-            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+            matrix = np.lib.format.open_memmap(path, mode="r")  # np.load would open any archive, too
         except (ValueError, *BAD_ARRAYS) as error:
             raise BadInput(f"{path}: not a complete .npy matrix of numbers: {error}") from error
         offset, by_columns = matrix.offset, not matrix.flags.c_contiguous
