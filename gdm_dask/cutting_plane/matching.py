@@ -24,6 +24,8 @@ METHODS = ("greedy", "exact")
 
 #: Candidates are compared in batches of twice the number still wanted, within these bounds.
 SMALLEST_BATCH, LARGEST_BATCH = 8, 128
+#: Number of best features that `diverse_order` reorders: at least DIVERSE, and this multiple of the size of a cut.
+DIVERSE, DIVERSE_PER_CUT = 64, 8
 #: Maximum number of clique members far from the head, which are compared one by one.
 MAX_FAR = 8
 #: Allowance for rounding in distances; the angle of a correlation near 1 is known to a few 1e-6.
@@ -73,6 +75,7 @@ def find_cut(
     limit: float,
     method: str = "greedy",
     new_only: bool = False,
+    chance: float | None = None,
 ) -> Cut:
     """Find the most violated cut among the features of a working set and, unless `new_only`, the supports.
 
@@ -88,6 +91,8 @@ def find_cut(
         ``|rho|`` from which two features conflict.
     method : {"greedy", "exact"}
     new_only : bool
+    chance : float, optional
+        If given, greedy matching prefers features that correlate less with the supports, see `diverse_order`.
     """
     sizes = seen.sizes(duals)
     norm = norm_of(duals)
@@ -99,7 +104,8 @@ def find_cut(
         if new_only:
             bound = exact(seen, order, sizes, support_sizes, size, limit)[2]
     else:
-        positions = greedy(seen, order, size, limit)
+        walk = order if chance is None else diverse_order(seen, order, sizes, size, chance)
+        positions = greedy(seen, walk, size, limit)
         bound = clique_bound(seen, order, sizes, support_sizes, size, limit) if seen.is_fresh else np.inf
         # supports conflict with nothing, so the best of both are the features that a walk down the joint ranking would
         # take
@@ -123,6 +129,30 @@ def by_rank(features: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.nda
     """Sort features by size, ties by number."""
     order = np.lexsort((features, -sizes))
     return features[order], sizes[order]
+
+
+def diverse_order(
+    seen: WorkingSet, order: np.ndarray, sizes: np.ndarray, size: int, chance: float
+) -> np.ndarray:  # fmt: skip
+    """Reorder the best features: |score| times one minus their mean |correlation| with the supports beyond chance.
+
+    With few samples, many scores are equal within their standard error, and this order selects less redundant features
+    at no loss of accuracy. Bounds on (6) stay valid: they hold for every cut.
+
+    Parameters
+    ----------
+    seen : WorkingSet
+    order, sizes : ndarray
+        Positions in the working set, best first, and all |scores| of the set.
+    size : int
+        Number of features in a cut.
+    chance : float
+        Mean |correlation| of independent features.
+    """
+    n_first = max(DIVERSE, DIVERSE_PER_CUT * size)
+    first = seen.free(order[:n_first])
+    worth = sizes[first] * (1.0 - np.maximum(seen.redundancy(first) - chance, 0.0))
+    return np.concatenate([first[np.lexsort((seen.features[first], -worth))], order[n_first:]])
 
 
 def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list[int]:

@@ -12,7 +12,7 @@ from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WholeRows, WorkingSet
 from gdm_dask.features.block import Block
-from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.correlation import chance_correlation, correlation_limit
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
@@ -283,7 +283,8 @@ class Problem:
         is_included = self.supports.starts < self.n_included
         included = float(np.sum(sizes[is_included] ** 2))
         sizes = np.where(is_included, 0.0, sizes)  # they are in the cut already
-        cut = find_cut(seen, self.master.duals, sizes, settings.cut_size, limit, settings.matching, new_only)
+        chance = chance_correlation(self.master.total_weight) if settings.is_diverse else None
+        cut = find_cut(seen, self.master.duals, sizes, settings.cut_size, limit, settings.matching, new_only, chance)
         return replace(cut, value=cut.value + included, bound=cut.bound + included)
 
     def _bound(self, cut: Cut) -> None:

@@ -32,6 +32,7 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.svm import LocalMachine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, stack
+from gdm_dask.features.correlation import chance_correlation
 from gdm_dask.features.measures import PEARSON
 from gdm_dask.master.losses import Loss
 from gdm_dask.master.problem import SQUARED_HINGE
@@ -190,8 +191,8 @@ def redundancy_budget(k: int) -> float:
 def _redundancy(machine: LocalMachine, chosen: np.ndarray) -> float:
     """Sum |rho| plus its expectation for independent features over the pairs of a subset (at least one pair)."""
     n_pairs = max(1, len(chosen) * (len(chosen) - 1) // 2)
-    noise = float(np.sqrt(2.0 / (np.pi * machine.total_weight)))
-    return n_pairs * noise + 0.5 * float(machine.correlations[np.ix_(chosen, chosen)].sum())
+    chance = chance_correlation(machine.total_weight)
+    return n_pairs * chance + 0.5 * float(machine.correlations[np.ix_(chosen, chosen)].sum())
 
 
 def _cost(machine: LocalMachine, chosen: np.ndarray, price: float) -> float:

@@ -85,6 +85,8 @@ class Settings:
         Cuts taken from a working set before the data is read again.
     merged : bool
         Whether the duals come from problem (3) on all supports so far, instead of (5) over the cuts.
+    is_diverse : bool
+        Whether features that correlate less with the supports are preferred when they enter.
     C_choice : float or None
         C for the choice among the supports that entered; `C` by default.
     rivals : tuple of Settings
@@ -118,6 +120,7 @@ class Settings:
     n_working: int = WORKING_FEATURES
     cuts_per_read: int = 10
     merged: bool = False
+    is_diverse: bool = False
     C_choice: float | None = None
     rivals: tuple[Settings, ...] = ()
     n_folds: int = 0
@@ -214,7 +217,11 @@ def choose_settings(
         if size == "auto":
             size = min(FREE_CUT_SIZE, n_features) if n_wanted is None else -(-n_wanted // CUTS_PER_SELECTION)
         pool = POOL_PER_CUT * int(size) if n_wanted != k else 0
-        return replace(same, n_supports=n_wanted, cut_size=int(size), pool_per_cut=pool, **options)
+        # measured for two classes; a choice among the supports that entered has its own price for redundancy
+        is_diverse = is_merged and tau > 0 and n_wanted == k and task == "two classes" and measure == "pearson"
+        return replace(
+            same, n_supports=n_wanted, cut_size=int(size), pool_per_cut=pool, is_diverse=is_diverse, **options
+        )
 
     if k is None:
         return entering(None)

@@ -97,18 +97,16 @@ class VariableSet(WorkingSet):
         """Keep all: the rows of variables are not compared."""
         return positions
 
-    def _nearness(self, positions: np.ndarray, others: Block) -> np.ndarray:
-        """Largest |correlation| of the features of variables with any of some rows."""
-        near = np.abs(self.supports.measure.compare(self.rows.rows(self.expand(positions)), others)).max(axis=1)
-        return np.maximum.reduceat(near, self._firsts(positions)) if len(positions) else near
+    def _compare(self, positions: np.ndarray, others: Block) -> np.ndarray:
+        """Largest |correlation| of the features of variables with some rows."""
+        rho: np.ndarray = np.abs(self.supports.measure.compare(self.rows.rows(self.expand(positions)), others))
+        return np.maximum.reduceat(rho, self._firsts(positions), axis=0) if len(positions) else rho
 
-    def _compare(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def _compare_here(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Largest |correlation| between the features of two variables."""
-        compared = self.rows.rows(self.expand(positions)), self.rows.rows(self.expand(others))
-        rho = np.abs(self.supports.measure.compare(*compared))
-        if not rho.size:
+        by_row = self._compare(positions, self.rows.rows(self.expand(others)))
+        if not by_row.size:
             return np.zeros((len(positions), len(others)))
-        by_row = np.maximum.reduceat(rho, self._firsts(positions), axis=0)
         found: np.ndarray = np.maximum.reduceat(by_row, self._firsts(others), axis=1)
         return found
 

@@ -215,6 +215,7 @@ class WorkingSet:
         self.supports = supports
         self._is_free = np.ones(len(features), bool)
         self._n_compared = np.zeros(len(features), np.int64)
+        self._rho_sums = np.zeros(len(features))
         self._place = np.full(len(features), -1)
         self._rho = np.full((0, 0), np.nan)
 
@@ -264,25 +265,30 @@ class WorkingSet:
                 continue
             mine = positions[self._n_compared[positions] == first]
             others = supports.rows.rows(np.arange(first, len(supports.features)))
-            self._cover(mine[self._nearness(mine, others) >= supports.limit])
+            rho = self._compare(mine, others)
+            self._cover(mine[rho.max(axis=1) >= supports.limit])
+            self._rho_sums[mine] += rho.sum(axis=1)
             self._n_compared[mine] = len(supports.features)
         free: np.ndarray = positions[self._is_free[positions]]
         return free
+
+    def redundancy(self, positions: np.ndarray) -> np.ndarray:
+        """Mean |correlation| with the supports, of features that are free; rounded, since sums differ in last bits."""
+        means: np.ndarray = self._rho_sums[positions] / max(1, len(self.supports.features))
+        return means.round(9)
 
     def _cover(self, positions: np.ndarray) -> None:
         self._is_free[positions] = False
         self.supports.covered.update(self.features[positions].tolist())
 
-    def _nearness(self, positions: np.ndarray, others: Block) -> np.ndarray:
-        """Largest |correlation| of features with any of some rows."""
-        nearness: np.ndarray = np.abs(self.supports.measure.compare(self.rows.rows(positions), others)).max(axis=1)
-        return nearness
-
-    def _compare(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Compute the |correlation| of features with others."""
-        compared = self.rows.rows(positions), self.rows.rows(others)
-        rho: np.ndarray = np.abs(self.supports.measure.compare(*compared))
+    def _compare(self, positions: np.ndarray, others: Block) -> np.ndarray:
+        """Compute the |correlation| of features with some rows."""
+        rho: np.ndarray = np.abs(self.supports.measure.compare(self.rows.rows(positions), others))
         return rho
+
+    def _compare_here(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Compute the |correlation| of features with others."""
+        return self._compare(positions, self.rows.rows(others))
 
     def rho(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """|correlation| of features with others."""
@@ -294,7 +300,7 @@ class WorkingSet:
         missing = np.isnan(found)
         if missing.any():
             rows, columns = missing.any(axis=1), missing.any(axis=0)
-            fresh = self._compare(positions[rows], others[columns])
+            fresh = self._compare_here(positions[rows], others[columns])
             self._rho[np.ix_(at[rows], to[columns])] = fresh
             self._rho[np.ix_(to[columns], at[rows])] = fresh.T
             found = self._rho[np.ix_(at, to)]

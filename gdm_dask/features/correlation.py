@@ -39,6 +39,15 @@ def correlation_limit(tau: float) -> float:
     return 1.0 - tau - ROUNDING if tau > 0 else np.inf
 
 
+def chance_correlation(n_samples: float) -> float:
+    """Mean ``|rho|`` of independent features over this many samples.
+
+    >>> round(chance_correlation(100), 4)
+    0.0798
+    """
+    return float(np.sqrt(2.0 / (np.pi * n_samples)))
+
+
 def angle(rho: float) -> float:
     """Return the angle between two lines with this |rho|: a metric, so all lines close to one are close to each other.
 

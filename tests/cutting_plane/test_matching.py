@@ -65,7 +65,14 @@ class Case:
     def close(self) -> np.ndarray:
         return reference.correlated(self.X, self.tau, self.measure)
 
-    def find(self, size: int, method: str = "greedy", new_only: bool = False, n_working: int = 10**6) -> Found:
+    def find(
+        self,
+        size: int,
+        method: str = "greedy",
+        new_only: bool = False,
+        n_working: int = 10**6,
+        chance: float | None = None,
+    ) -> Found:
         """Find a cut in a working set of the best features that are not supports."""
         supports = Supports(correlation_limit(self.tau), MEASURES[self.measure])
         if self.supports:
@@ -75,7 +82,7 @@ class Case:
         seen = Given(Seen(ranking.features, self.store.rows(ranking.features), ranking.floor), supports)
         seen.given = np.abs(ranking.scores)
         support_sizes = np.abs(self.c[self.supports])
-        cut = find_cut(seen, np.ones((1, 1)), support_sizes, size, supports.limit, method, new_only)
+        cut = find_cut(seen, np.ones((1, 1)), support_sizes, size, supports.limit, method, new_only, chance)
         new = seen.features[cut.positions].tolist()
         old = [self.supports[place] for place in cut.supports]
         features = sorted([*new, *old], key=lambda j: (-abs(self.c[j]), j))
@@ -148,6 +155,23 @@ def test_a_small_working_set_gives_the_right_cut_or_says_that_it_is_crowded(give
 @given(crowded, sizes, st.booleans())
 def test_greedys_bound_where_nothing_is_transitive(given_case: Case, size: int, new_only: bool) -> None:
     assert given_case.find(size, new_only=new_only).bound >= given_case.best(size) * (1 - 1e-14)
+
+
+@many(150)
+@given(
+    st.builds(case, matrices, st.sampled_from([0.1, 0.25, 0.6]), st.integers(0, 3), st.booleans(), seeds),
+    sizes,
+    st.sampled_from([0.0, 0.1]),
+)
+def test_a_diverse_walk_prefers_features_that_correlate_less_with_the_supports(given_case, size, chance) -> None:
+    rho = np.abs(reference.correlations(given_case.X))[:, given_case.supports]
+    mean = np.round(rho.sum(axis=1) / max(1, len(given_case.supports)), 9)
+    worth = np.abs(given_case.c) * (1.0 - np.maximum(mean - chance, 0.0))
+    worth[given_case.supports] = 0.0
+    cut = given_case.find(size, new_only=True, chance=chance)
+    assert set(cut.new) == set(reference.greedy_cut(worth, given_case.close, size, given_case.supports))
+    assert_is_cut(cut, given_case, size)
+    assert cut.bound >= given_case.best(size) * (1 - 1e-14)
 
 
 @many(200)

@@ -13,8 +13,9 @@ from scipy.optimize import minimize
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.settings import Settings
+from gdm_dask.cutting_plane.settings import Settings, choose_settings
 from gdm_dask.errors import BadInput
+from gdm_dask.features.correlation import redundancy_rate
 
 
 def residuals(Z: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
@@ -106,3 +107,30 @@ def test_who_is_merged() -> None:
         GroupDiscoveryMachine(5, master="both").fit(X.T, y)
     with pytest.raises(BadInput, match="`master` must be None or 'cuts' without a number of features, got 'merged'"):
         GroupDiscoveryMachine(master="merged").fit(X.T, y)
+
+
+def test_few_samples_select_diverse_features() -> None:
+    """A hundred features share a cause of the label, a hundred others know the label apart from it."""
+    rng = np.random.default_rng(2)
+    cause = rng.normal(size=80)
+    y = np.where(cause + rng.normal(size=80) > 0, 1.0, -1.0)
+    X = rng.normal(size=(200, 80)) + np.repeat([cause, 0.4 * y], 100, axis=0)
+    problems = [searched(X, y, C=0.3, n_supports=20, cut_size=1, is_diverse=diverse)[0] for diverse in (False, True)]
+    plain, diverse = (redundancy_rate(X[problem.supports.features].T) for problem in problems)
+    assert diverse < 0.95 * plain
+
+
+@pytest.mark.parametrize(
+    ("expected", "n_samples", "options"),
+    [
+        (True, 100, {}),
+        (True, 100, {"C": 3.0}),
+        (False, 5000, {}),  # the choice out of 60 counts redundancy itself
+        (False, 100, {"tau": 0}),
+        (False, 100, {"master": "cuts"}),
+        (False, 100, {"measure": "cosine"}),
+        (False, 100, {"task": "numbers"}),
+    ],
+)
+def test_who_is_diverse(expected, n_samples, options) -> None:
+    assert choose_settings(1000, n_samples, k=20, **{"C": "auto"} | options).is_diverse is expected
