@@ -30,6 +30,8 @@ OVERSHOOT = 3
 POOL_PER_CUT = 4  # times the size of a cut
 SAMPLES_PER_SUPPORT = 20
 MAX_CHOSEN = 500
+#: Supports from which features that correlate less with the others are preferred: with fewer, it costs accuracy.
+LEAST_DIVERSE = 20
 #: Size of a cut if no number of supports is given.
 FREE_CUT_SIZE = 10
 MAX_CUTS = 100
@@ -217,8 +219,9 @@ def choose_settings(
         if size == "auto":
             size = min(FREE_CUT_SIZE, n_features) if n_wanted is None else -(-n_wanted // CUTS_PER_SELECTION)
         pool = POOL_PER_CUT * int(size) if n_wanted != k else 0
-        # measured for two classes; a choice among the supports that entered has its own price for redundancy
-        is_diverse = is_merged and tau > 0 and n_wanted == k and task == "two classes" and measure == "pearson"
+        # a choice among the supports that entered has its own price for redundancy
+        is_diverse = is_merged and tau > 0 and n_wanted == k and k is not None and k >= LEAST_DIVERSE
+        is_diverse = is_diverse and task == "two classes" and measure == "pearson"  # others are not measured
         return replace(
             same, n_supports=n_wanted, cut_size=int(size), pool_per_cut=pool, is_diverse=is_diverse, **options
         )

@@ -126,6 +126,7 @@ def test_few_samples_select_diverse_features() -> None:
         (True, 100, {}),
         (True, 100, {"C": 3.0}),
         (False, 5000, {}),  # the choice out of 60 counts redundancy itself
+        (False, 100, {"k": 19}),
         (False, 100, {"tau": 0}),
         (False, 100, {"master": "cuts"}),
         (False, 100, {"measure": "cosine"}),
@@ -133,4 +134,4 @@ def test_few_samples_select_diverse_features() -> None:
     ],
 )
 def test_who_is_diverse(expected, n_samples, options) -> None:
-    assert choose_settings(1000, n_samples, k=20, **{"C": "auto"} | options).is_diverse is expected
+    assert choose_settings(1000, n_samples, **{"k": 20, "C": "auto"} | options).is_diverse is expected
