@@ -20,9 +20,8 @@ from gdm_dask import model as model_files
 from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
 from gdm_dask.cutting_plane.fit import Fit, fit
-from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.selection import strengths_of
-from gdm_dask.cutting_plane.settings import check_parameters
 from gdm_dask.engine import open_engine
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.collections import is_dask
@@ -37,6 +36,7 @@ from gdm_dask.inputs import (
     support_columns,
     weights_of,
 )
+from gdm_dask.settings.settings import check_parameters
 from gdm_dask.store import is_store
 from gdm_dask.store.targets import Target
 from gdm_dask.system.progress import compile_seconds

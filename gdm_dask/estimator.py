@@ -125,7 +125,7 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         Names of the supports and their affiliated features, if the input has names.
     lower_bounds_, upper_bounds_ : ndarray of shape (n_cuts_,)
         Valid bounds, after each cut, on the optimum of problem (4) with C_ and cuts of this size, over the features
-        that no support covers; with `include` and `exclude`, see `gdm_dask.cutting_plane.constraints`. A search for k
+        that no support covers; with `include` and `exclude`, see `gdm_dask.settings.constraints`. A search for k
         supports does not aim at closing them. They do not bound the best k features; use `certify` for that.
     gap_ : float
         ``(upper - lower) / upper`` of the last bounds.

@@ -14,14 +14,14 @@ from crc32c import crc32c
 from sklearn.utils.validation import validate_data
 
 from gdm_dask.cutting_plane.fit import stored_data
-from gdm_dask.cutting_plane.settings import CONSTRAINTS, Settings, constraints_from, settings_from
-from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import Engine, active_client
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.model import names_in
+from gdm_dask.settings.settings import CONSTRAINTS, Settings, constraints_from, settings_from
+from gdm_dask.settings.weights import sample_weights
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.target_files import check_targets
 from gdm_dask.store.targets import TASKS, Target, as_values, infer_target

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.store import FeatureStore

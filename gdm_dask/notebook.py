@@ -9,7 +9,7 @@ from gdm_dask.report.summary import certificate, outcome, plural
 from gdm_dask.system.names import printable
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane.problem import Iteration
+    from gdm_dask.cutting_plane.iteration import Iteration
     from gdm_dask.model import FittedModel
 
 #: Number of supports on the card.

@@ -74,7 +74,7 @@ def expected(request, store, tmp_path_factory) -> Path:
 def read_for_each_cut() -> Iterator[None]:
     """One read per cut, here and on workers that run `fault_preload`, so that faults can strike in any cut."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gdm_dask.cutting_plane.settings.CUTS_PER_READ", 1)
+        patch.setattr("gdm_dask.settings.settings.CUTS_PER_READ", 1)
         yield
 
 

@@ -20,14 +20,14 @@ from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import stored_data
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.cutting_plane.settings import constraints_from, expected_supports, settings_from
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.cutting_plane.trade_off import Split, splits_of
-from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import active_client, open_engine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_samples
 from gdm_dask.model import Estimator, decision, names_in
+from gdm_dask.settings.settings import constraints_from, expected_supports, settings_from
+from gdm_dask.settings.weights import sample_weights
 from gdm_dask.store import FeatureStore, as_store
 from gdm_dask.store.folder import write_whole
 from gdm_dask.system.resources import parse_bytes

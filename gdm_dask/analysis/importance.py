@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.cutting_plane.svm import refit
-from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.errors import BadInput
 from gdm_dask.model import FittedModel, decision
+from gdm_dask.settings.tasks import task_of
 from gdm_dask.store.targets import Target
 from gdm_dask.system.resources import default_memory_limit
 

@@ -219,7 +219,7 @@ def _chosen(scheduler: Any) -> Iterator[None]:
         with dask.config.set(scheduler=scheduler):
             yield
     else:
-        from gdm_dask.engine.cluster import open_client
+        from gdm_dask.engine.connect import open_client
 
         with open_client(scheduler) as client, dask.config.set(scheduler=client):
             yield

@@ -16,8 +16,6 @@ from gdm_dask.cutting_plane.fit import groups_of, stored_data
 from gdm_dask.cutting_plane.linkage import Linker
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.cutting_plane.settings import Settings, constraints_from, expected_supports, settings_from
-from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
@@ -27,13 +25,15 @@ from gdm_dask.features.passes import Together
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.model import FittedModel, names_in
+from gdm_dask.settings.settings import Settings, constraints_from, expected_supports, settings_from
+from gdm_dask.settings.weights import sample_weights
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.target_files import check_targets
 from gdm_dask.store.targets import Target, infer_target
 from gdm_dask.system.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane.constraints import Constraints
+    from gdm_dask.settings.constraints import Constraints
 
 logger = logging.getLogger(__name__)
 

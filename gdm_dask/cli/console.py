@@ -24,7 +24,7 @@ from gdm_dask.system.progress import log_console
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane.problem import Iteration
+    from gdm_dask.cutting_plane.iteration import Iteration
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
     from gdm_dask.analysis.stability import Stability
-    from gdm_dask.cutting_plane.problem import Iteration
+    from gdm_dask.cutting_plane.iteration import Iteration
     from gdm_dask.model import FittedModel
 
 logger = logging.getLogger(__name__)

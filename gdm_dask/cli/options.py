@@ -188,7 +188,7 @@ def constraints(include: Include = None, exclude: Exclude = None, groups_of: Gro
     given = {"include": include, "exclude": exclude, "groups_of": groups_of}
     if not any(given.values()):
         return {}
-    from gdm_dask.cutting_plane.constraint_files import read_constraints
+    from gdm_dask.settings.constraint_files import read_constraints
 
     return read_constraints(given)
 
@@ -249,7 +249,7 @@ def _plain(text: str) -> bool | int | float | str:
 @contextmanager
 def connected(scheduler: str, security: Any) -> Iterator[Any]:
     """Connect a client to a running cluster."""
-    from gdm_dask.engine.cluster import open_client
+    from gdm_dask.engine.connect import open_client
 
     client = open_client(scheduler, security)
     try:

@@ -60,10 +60,10 @@ def plan(
 
       gdm plan --like webspam --scale 100 -k 100 --workers 64 --threads 4 --memory 16GB --bandwidth 1GB/s
     """
-    from gdm_dask.cutting_plane.settings import check_parameters
     from gdm_dask.estimator import GroupDiscoveryMachine
     from gdm_dask.growth.forecast import plan_lookalike, plan_store
     from gdm_dask.inputs import check_training_data
+    from gdm_dask.settings.settings import check_parameters
     from gdm_dask.store import open_store
 
     if (store is None) == (like is None):

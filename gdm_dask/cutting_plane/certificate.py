@@ -19,8 +19,7 @@ import numpy as np
 
 from gdm_dask.cutting_plane.matching import Cut, find_cut
 from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL
-from gdm_dask.cutting_plane.settings import Settings
-from gdm_dask.cutting_plane.tasks import task_of
+from gdm_dask.cutting_plane.variable_set import constrained
 from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read, sizes_of
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
@@ -29,6 +28,8 @@ from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master
+from gdm_dask.settings.settings import Settings
+from gdm_dask.settings.tasks import task_of
 
 #: Maximum number of reads of the data.
 CERTIFY_READS = 10
@@ -132,7 +133,7 @@ class Search:
         self._settings, self._k = settings, k
         self.included = Supports(self.limit, MEASURES[settings.measure])
         if settings.constraints is not None:
-            self.included = settings.constraints.on(self.included)
+            self.included = constrained(self.included, settings.constraints)
         few = min(FEW_FEATURES, FEW_VALUES // self.master.rows.n_samples)
         self._most = max(MOST_FEATURES * (settings.n_supports or k), few)
         self._places: dict[int, int] = {}

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.cutting_plane.problem import Iteration, Problem
+from gdm_dask.cutting_plane.iteration import Iteration
+from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.working_set import Seen
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput, GdmError

@@ -14,11 +14,11 @@ import pandas as pd
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify as certify_choice
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.linkage import Linker
 from gdm_dask.cutting_plane.memory import planned_work
-from gdm_dask.cutting_plane.problem import Iteration, Problem
+from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select, warn_of_fewer
-from gdm_dask.cutting_plane.settings import Settings, expected_supports
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.cutting_plane.trade_off import TradeOff, Trials
 from gdm_dask.cutting_plane.working_set import seen_by
@@ -31,6 +31,7 @@ from gdm_dask.features.measures import MEASURES, PEARSON
 from gdm_dask.features.moments import ALL_SAMPLES
 from gdm_dask.features.passes import Pass, Together
 from gdm_dask.features.ranking import ScorePass
+from gdm_dask.settings.settings import Settings, expected_supports
 from gdm_dask.store import FeatureStore
 from gdm_dask.system.progress import work_clock
 from gdm_dask.system.resources import default_memory_limit

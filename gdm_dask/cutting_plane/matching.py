@@ -20,8 +20,6 @@ from gdm_dask.cutting_plane.exact_matching import exact
 from gdm_dask.cutting_plane.working_set import NEGLIGIBLE, WorkingSet
 from gdm_dask.features.scores import squared_norm
 
-METHODS = ("greedy", "exact")
-
 #: Candidates are compared in batches of twice the number still wanted, within these bounds.
 SMALLEST_BATCH, LARGEST_BATCH = 8, 128
 #: Number of best features that `diverse_order` reorders: at least DIVERSE, and this multiple of the size of a cut.

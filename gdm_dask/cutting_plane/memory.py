@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gdm_dask.cutting_plane.settings import Settings, expected_supports
 from gdm_dask.cutting_plane.trade_off import n_problems_of
 from gdm_dask.engine.plan import FitPlan, Worker
 from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES
+from gdm_dask.settings.settings import Settings, expected_supports
 
 #: The driver process with everything imported and compiled, before any data.
 DRIVER_BYTES = 260 << 20

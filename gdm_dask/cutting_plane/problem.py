@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.matching import Cut, by_rank, find_cut, norm_of
-from gdm_dask.cutting_plane.settings import Settings
-from gdm_dask.cutting_plane.tasks import task_of
+from gdm_dask.cutting_plane.variable_set import constrained
 from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WholeRows, WorkingSet
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import chance_correlation, correlation_limit
@@ -17,6 +17,8 @@ from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master, MasterSolution
+from gdm_dask.settings.settings import Settings
+from gdm_dask.settings.tasks import task_of
 from gdm_dask.system.progress import work_clock
 
 #: Relative duality gap of the last master problem; earlier ones are solved as far as the cutting plane's gap requires.
@@ -25,64 +27,6 @@ MASTER_TOL = 1e-6
 LEAST_CUTS = 2
 #: Skip a cut of a working set if the master problem satisfies it up to this part of the tolerance.
 SATISFIED = 0.5
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """Result and cost of one iteration, passed to callbacks.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    cut : list of int
-        Features of the cut, by rank; included features, which all cuts hold, in the first cut only.
-    n_new : int
-        Features of the cut that became supports; features that enter together count as one.
-    n_supports : int
-        Supports so far, counted in the same way.
-    best_score : float
-        Largest ``|c_j|`` of the cut over the norm of the duals; 1 if a feature explains all that is left to explain.
-    lower, upper, gap : float
-        Bounds on (4) and ``(upper - lower) / upper``.
-    n_ranked, n_examined : int
-        Features of the working set, and how many of them have been compared so far.
-    bytes_read : int
-        Decoded bytes read for this iteration; 0 if the working set of the previous cut was used.
-    seconds : dict
-        Time spent on ``scores``, ``matching`` and ``master``.
-    scores : list of float
-        |Score| of each feature of the cut, or of its variable, in the units of `best_score` and the order of `cut`.
-    n_reads : int
-        Reads of the data so far.
-    n_entering : int or None
-        Supports that are to enter; None if the gap decides when to stop.
-    """
-
-    number: int
-    cut: list[int]
-    n_new: int
-    n_supports: int
-    best_score: float
-    lower: float
-    upper: float
-    gap: float
-    n_ranked: int
-    n_examined: int
-    bytes_read: int
-    seconds: dict[str, float]
-    scores: list[float] = field(default_factory=list)
-    n_reads: int = 0
-    n_entering: int | None = None
-
-    def __str__(self) -> str:
-        goal = f" of {self.n_entering:,}" if self.n_entering is not None else ""
-        gap = f"gap {self.gap:.2%}, " if self.n_entering is None else ""
-        read = f"read {self.bytes_read / 1e6:.0f} MB, " if self.bytes_read else ""
-        return (
-            f"cut {self.number}: {self.n_supports:,}{goal} supports (+{self.n_new}), best score {self.best_score:.4g}, "
-            f"{gap}{read}{sum(self.seconds.values()):.2f} s"
-        )
 
 
 class Problem:
@@ -138,7 +82,7 @@ class Problem:
         self.supports = Supports(correlation_limit(settings.tau), MEASURES[settings.measure])
         self.include = np.zeros(0, np.int64)
         if settings.constraints is not None:
-            self.supports, self.include = settings.constraints.on(self.supports), settings.constraints.include
+            self.supports, self.include = constrained(self.supports, settings.constraints), settings.constraints.include
         self.master = Master(targets, settings.C, weights, self.task.search, settings.intercept, MASTER_TOL)
         self.cuts: list[list[int]] = []
         self.solution: MasterSolution | None = None

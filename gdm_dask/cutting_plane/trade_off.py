@@ -19,11 +19,11 @@ from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.cutting_plane.settings import C_FACTORS, Settings, effective_samples
-from gdm_dask.cutting_plane.tasks import Task, task_of
 from gdm_dask.engine.data import Data
 from gdm_dask.features.moments import with_samples
 from gdm_dask.master.problem import Master
+from gdm_dask.settings.settings import C_FACTORS, Settings, effective_samples
+from gdm_dask.settings.tasks import Task, task_of
 from gdm_dask.system.blas import single_threaded_blas
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,14 @@ other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gdm_dask.cutting_plane.working_set import Seen, Supports, WorkingSet, sizes_of
 from gdm_dask.features.block import Block
 from gdm_dask.features.variables import Variables, norms_of, spread
+from gdm_dask.settings.constraints import Constraints
 
 
 @dataclass
@@ -114,3 +115,9 @@ class VariableSet(WorkingSet):
         counts = self._counts[positions]
         firsts: np.ndarray = np.cumsum(counts) - counts
         return firsts
+
+
+def constrained(supports: Supports, constraints: Constraints) -> Supports:
+    """Return new supports under constraints."""
+    found = replace(supports, excluded=constraints.exclude, variables=constraints.variables)
+    return found if constraints.variables is None else VariableSupports(**vars(found))

@@ -104,7 +104,8 @@ def open_engine(scheduler: Any = "threads", n_workers: int | None = None) -> Eng
         return LocalEngine(scheduler, n_workers)
     from distributed import Client
 
-    from gdm_dask.engine.cluster import ClusterEngine, connect
+    from gdm_dask.engine.cluster import ClusterEngine
+    from gdm_dask.engine.connect import connect
 
     if isinstance(scheduler, Client):
         return ClusterEngine(scheduler, [])

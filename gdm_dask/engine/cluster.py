@@ -7,8 +7,6 @@ This module waits for workers, resends tasks that will not finish, and reports e
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 import logging
 import queue
 import threading
@@ -16,16 +14,13 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import dask
 import distributed
 from dask.utils import funcname
 from distributed.client import ClosedClientError, FutureCancelledError
-from distributed.comm.core import connect as open_comm
 from distributed.scheduler import KilledWorker
-from distributed.utils import LoopRunner
 
 from gdm_dask.engine import Engine, Task
 from gdm_dask.engine.plan import Worker
@@ -363,45 +358,3 @@ def _n_drivers(worker: str) -> int:
     except ValueError:
         return 0
     return int(dask.config.get("gdm_dask.jobs-at-once")) - (worker != here)
-
-
-def open_client(scheduler: str, security: Any = None) -> distributed.Client:
-    """Open a client of a running cluster, by the address of its scheduler or its scheduler file."""
-    patience = seconds("wait-for-workers")
-    security = security or distributed.Security()
-    options: dict[str, Any] = {"timeout": patience, "security": security, "set_as_default": False}
-    try:
-        if scheduler.endswith(".json"):
-            options["scheduler_file"] = scheduler
-            address = json.loads(Path(scheduler).read_text())["address"]
-        else:
-            options["address"] = address = scheduler
-        # The client itself waits forever for a scheduler to answer, or for a file.
-        LoopRunner().run_sync(_greet, address, patience, security, callback_timeout=patience)
-        return distributed.Client(**options)
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
-        reason = str(error).rstrip(".")
-    # A client that could not connect closes itself when it is collected. Collect here: collecting on another loop's
-    # thread deadlocks.
-    gc.collect()
-    raise EngineError(
-        f"no Dask scheduler answers at {scheduler}: {reason}. Start one with 'dask scheduler', and check the address "
-        "and the certificates."
-    )
-
-
-async def _greet(address: str, patience: float, security: distributed.Security) -> None:
-    comm = await open_comm(address, timeout=patience, **security.get_connection_args("client"))
-    await comm.close()
-
-
-def connect(scheduler: str, n_workers: int) -> ClusterEngine:
-    """Open an engine for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
-    if scheduler != "local":
-        client = open_client(scheduler)
-        return ClusterEngine(client, [client])
-    cluster = distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
-    )
-    client = distributed.Client(cluster, set_as_default=False)
-    return ClusterEngine(client, [client, cluster])

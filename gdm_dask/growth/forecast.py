@@ -15,7 +15,6 @@ import numpy as np
 
 from gdm_dask.cutting_plane.memory import VALUE_BYTES, planned_work
 from gdm_dask.cutting_plane.problem import LEAST_CUTS
-from gdm_dask.cutting_plane.settings import Settings, choose_settings, expected_supports
 from gdm_dask.cutting_plane.trade_off import n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE
 from gdm_dask.engine.plan import PROCESS_BYTES, FitPlan, Worker, share_out
@@ -23,6 +22,7 @@ from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.ranking import WORKING_VALUES
 from gdm_dask.growth.rates import Rates, measure
 from gdm_dask.growth.size import Size, limits, size_of, small_lookalike
+from gdm_dask.settings.settings import Settings, choose_settings, expected_supports
 from gdm_dask.store import FeatureStore
 
 #: Parts merged by one task of a cluster, as in `engine/cluster.py`, which is not imported because it loads Dask.

@@ -22,8 +22,6 @@ import numpy as np
 
 from gdm_dask.cutting_plane.fit import Fit, fit
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.settings import Settings
-from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.cutting_plane.trade_off import Trials, n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE, Seen, count_values, score_pass, seen_by
 from gdm_dask.engine import Engine, open_engine
@@ -36,6 +34,8 @@ from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.moments import with_samples
 from gdm_dask.features.passes import Pass, Together
 from gdm_dask.features.ranking import ScorePass
+from gdm_dask.settings.settings import Settings
+from gdm_dask.settings.tasks import task_of
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.reader import StoreReader

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from gdm_dask.cutting_plane.tasks import task_of
 from gdm_dask.engine.plan import WORKER_PART
 from gdm_dask.ingestion import run_ingest
 from gdm_dask.ingestion.sources.lookalikes import Lookalike, lookalike_source, scaled_lookalike
+from gdm_dask.settings.tasks import task_of
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.layout import BLOCK_BYTES, MAX_BLOCK_BYTES
 from gdm_dask.system.resources import format_bytes

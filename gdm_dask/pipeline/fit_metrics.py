@@ -15,7 +15,7 @@ from gdm_dask.store.folder import write_whole
 from gdm_dask.system.metrics import SOURCES, Metric, all_metrics, exposition, publish
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane.problem import Iteration
+    from gdm_dask.cutting_plane.iteration import Iteration
 
 logger = logging.getLogger(__name__)
 

@@ -22,14 +22,14 @@ import distributed
 import psutil
 
 import gdm_dask
-from gdm_dask.cutting_plane.problem import Iteration
-from gdm_dask.cutting_plane.settings import Settings
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.errors import BadInput, EngineError, GdmError
 from gdm_dask.estimator import estimator_for
 from gdm_dask.inputs import settings_of
 from gdm_dask.pipeline.fit_metrics import FitMetrics
 from gdm_dask.pipeline.job_queue import ENDED, Cancelled, ask, enter, entries, forget, tell, wait_for_turn
 from gdm_dask.pipeline.run_directory import RunDirectory
+from gdm_dask.settings.settings import Settings
 from gdm_dask.store.folder import Url, local_folder, write_whole
 from gdm_dask.system import interrupts
 from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal

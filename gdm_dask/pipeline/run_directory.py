@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gdm_dask.base import GroupDiscovery
-    from gdm_dask.cutting_plane.problem import Iteration
+    from gdm_dask.cutting_plane.iteration import Iteration
     from gdm_dask.store import FeatureStore
 
 logger = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gdm_dask.cutting_plane.constraint_files import read_constraints
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.pipeline.acquire import Acquire, content_hash
 from gdm_dask.pipeline.schema import FROM_ONE, SWITCH, TEXT, Key, Pipeline, Problem, Table, as_list
 from gdm_dask.pipeline.step import Context, NotKnown, Step
+from gdm_dask.settings.constraint_files import read_constraints
 from gdm_dask.store import FeatureStore, open_store
 from gdm_dask.store.folder import write_whole
 

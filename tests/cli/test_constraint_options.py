@@ -11,10 +11,10 @@ import pytest
 from helpers.store_helpers import gdm
 
 from gdm_dask import ingest, load_model
-from gdm_dask.cutting_plane.constraint_files import read_constraints
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline import load_pipeline, run_pipeline
 from gdm_dask.report import gather, render
+from gdm_dask.settings.constraint_files import read_constraints
 
 PIPELINE = """
 name = "tiny"

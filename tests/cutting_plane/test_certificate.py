@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane import certificate
 from gdm_dask.cutting_plane.certificate import Certificate, certify
-from gdm_dask.cutting_plane.settings import Settings
+from gdm_dask.settings.settings import Settings
 
 SCHEDULERS = ["synchronous", "threads"]
 

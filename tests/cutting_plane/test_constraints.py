@@ -19,13 +19,13 @@ from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, loa
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify
-from gdm_dask.cutting_plane.constraints import Constraints, resolve
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.cutting_plane.settings import Settings, choose_settings
 from gdm_dask.errors import BadInput
 from gdm_dask.features.scores import scores
 from gdm_dask.pipeline.run_directory import RunDirectory
+from gdm_dask.settings.constraints import Constraints, resolve
+from gdm_dask.settings.settings import Settings, choose_settings
 
 taus, sizes = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.settings import Settings
 from gdm_dask.features.scores import scores
+from gdm_dask.settings.settings import Settings
 
 taus, sizes, methods = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3), st.sampled_from(["greedy", "exact"])
 trade_offs = st.sampled_from([0.1, 1.0, 100.0])

@@ -19,11 +19,11 @@ from gdm_dask.analysis import cross_validation
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.settings import choose_settings
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.features.correlation import as_rows
 from gdm_dask.features.moments import with_samples
+from gdm_dask.settings.settings import choose_settings
 
 
 def quietly(problem: Problem) -> None:

@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.settings import Settings, choose_settings
 from gdm_dask.errors import BadInput
 from gdm_dask.features.correlation import redundancy_rate
+from gdm_dask.settings.settings import Settings, choose_settings
 
 
 def residuals(Z: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:

@@ -17,10 +17,10 @@ from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.cutting_plane import trade_off
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.settings import Settings, choose_settings, effective_samples, settings_from
 from gdm_dask.cutting_plane.trade_off import RIDGE_FACTORS, decide, held_out_losses, splits_of
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline.run_directory import RunDirectory
+from gdm_dask.settings.settings import Settings, choose_settings, effective_samples, settings_from
 
 
 def auto(n_samples: int, k: int | None, **options) -> Settings:
@@ -188,7 +188,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("in_turns", [False, True])
 def test_a_choice_that_stops_goes_on_to_the_same_bits(store, tmp_path: Path, monkeypatch, in_turns) -> None:
-    monkeypatch.setattr("gdm_dask.cutting_plane.settings.CUTS_PER_READ", 2)
+    monkeypatch.setattr("gdm_dask.settings.settings.CUTS_PER_READ", 2)
     whole, parted = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "parted")
     whole.fit(GroupDiscoveryMachine(6, scheduler="synchronous"), store)
     if in_turns:

@@ -15,14 +15,15 @@ from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import fit
-from gdm_dask.cutting_plane.problem import Iteration, Problem
-from gdm_dask.cutting_plane.settings import choose_settings
+from gdm_dask.cutting_plane.iteration import Iteration
+from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.svm import _direct, _iterative
-from gdm_dask.cutting_plane.weights import sample_weights
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_weights
 from gdm_dask.master.losses import SquaredHinge
 from gdm_dask.master.squared_loss import SquaredLoss
+from gdm_dask.settings.settings import choose_settings
+from gdm_dask.settings.weights import sample_weights
 
 #: Without ties: rounding decides between equal features, and sums of repeated samples round differently.
 untied = st.sampled_from(["noise", "groups", "float32"])

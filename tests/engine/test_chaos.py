@@ -30,7 +30,7 @@ AT_ONCE = 3
 N_WORKERS = 3
 #: The command line, with one read per cut, so that every fault finds a pass to strike.
 PROGRAM = """
-from gdm_dask.cutting_plane import settings
+from gdm_dask.settings import settings
 settings.CUTS_PER_READ = 1
 from gdm_dask.cli.main import run
 run()

@@ -14,13 +14,13 @@ from helpers.large_stores import large_store
 from gdm_dask import FeatureStore
 from gdm_dask.cutting_plane import fit
 from gdm_dask.cutting_plane.memory import FitWork
-from gdm_dask.cutting_plane.settings import choose_settings
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data, StoredData
 from gdm_dask.engine.plan import TASKS_PER_THREAD, FitPlan
 from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.measures import MEASURES, PEARSON
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
+from gdm_dask.settings.settings import choose_settings
 from gdm_dask.store import arrays
 
 BLOCK_BYTES = 1 << 20

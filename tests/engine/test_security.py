@@ -29,7 +29,7 @@ from gdm_dask import FeatureStore, GroupDiscoveryMachine, open_store
 from gdm_dask.cli.options import security
 from gdm_dask.cutting_plane.checkpoint import _read as read_checkpoint
 from gdm_dask.engine import open_engine
-from gdm_dask.engine.cluster import open_client
+from gdm_dask.engine.connect import open_client
 from gdm_dask.errors import BadInput, DamagedStore, EngineError
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.store import layout

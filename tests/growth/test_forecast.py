@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gdm_dask.cutting_plane.memory import planned_work
-from gdm_dask.cutting_plane.settings import choose_settings
 from gdm_dask.growth.forecast import Cluster, forecast
 from gdm_dask.growth.rates import Rates
 from gdm_dask.growth.size import Size, shares
+from gdm_dask.settings.settings import choose_settings
 
 DRIVER = {"matching": 1.0, "master": 2.0, "polish": 1.0, "refit": 0.5}
 RATES = Rates(

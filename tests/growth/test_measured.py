@@ -9,12 +9,12 @@ from helpers.store_helpers import gdm
 
 from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, open_store
 from gdm_dask.cutting_plane import problem
-from gdm_dask.cutting_plane.settings import choose_settings
 from gdm_dask.growth import forecast, size
 from gdm_dask.growth.forecast import Cluster
 from gdm_dask.growth.rates import measure, some_samples
 from gdm_dask.ingestion.sources.lookalikes import scaled_lookalike
 from gdm_dask.ingestion.sources.lookalikes.files import synthesise
+from gdm_dask.settings.settings import choose_settings
 
 SCALE = 0.002
 

@@ -58,8 +58,8 @@ def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dask_setup(worker: Any) -> None:
-    from gdm_dask.cutting_plane import settings
     from gdm_dask.features import groups, ranking
+    from gdm_dask.settings import settings
     from gdm_dask.store.feature_store import FeatureStore
     from gdm_dask.store.reader import StoreReader
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gdm_dask import GroupDiscoveryMachine
-from gdm_dask.cutting_plane.problem import Iteration
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.model import Profile, set_target
 from gdm_dask.store.targets import TwoClasses
 

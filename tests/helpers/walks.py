@@ -107,7 +107,7 @@ def walk_of_second_cut(folder: Path, cuts_per_read: int) -> list[str]:
     import distributed
 
     from gdm_dask import GroupDiscoveryMachine, ingest
-    from gdm_dask.cutting_plane import settings
+    from gdm_dask.settings import settings
 
     settings.CUTS_PER_READ = cuts_per_read
     write_text(folder / "train.svm")

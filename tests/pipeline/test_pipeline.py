@@ -14,7 +14,6 @@ from helpers.soak import TINY
 
 import gdm_dask
 from gdm_dask import ingestion, load_model, open_store
-from gdm_dask.cutting_plane.settings import LINKAGES
 from gdm_dask.errors import BadInput, GdmError, Locked
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.ingestion.sources.lookalikes.files import KINDS, synthesise
@@ -23,6 +22,7 @@ from gdm_dask.pipeline.history import History
 from gdm_dask.pipeline.readers import _READERS
 from gdm_dask.pipeline.schema import Key, Table
 from gdm_dask.pipeline.step import Step, code_behind
+from gdm_dask.settings.settings import LINKAGES
 from gdm_dask.system.locks import FileLock
 
 ROOT = Path(__file__).parents[2]

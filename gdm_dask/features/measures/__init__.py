@@ -8,6 +8,12 @@ from gdm_dask.features.measures.spearman import SPEARMAN
 from gdm_dask.features.measures.su import SU
 
 #: All measures by name.
-MEASURES: dict[str, Measure] = {measure.name: measure for measure in (PEARSON, SPEARMAN, COSINE, SU, IG)}
+MEASURES: dict[str, Measure] = {
+    PEARSON.name: PEARSON,
+    SPEARMAN.name: SPEARMAN,
+    COSINE.name: COSINE,
+    SU.name: SU,
+    IG.name: IG,
+}
 
 __all__ = ["MEASURES", "PEARSON", "Measure"]

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gdm_dask.ingestion.sources.words import WORD, U, leading_digits, word_at
 from gdm_dask.system.jit import inlined, inner
-from gdm_dask.system.words import WORD, U, leading_digits, word_at
 
 _0, _1, _2, _6, _8, _10, _16, _32, _48, _BYTE = (U(n) for n in (0, 1, 2, 6, 8, 10, 16, 32, 48, 255))
 _DOT, _PLUS, _MINUS, _E, _BLANK = (np.uint8(ord(c)) for c in ".+-e ")

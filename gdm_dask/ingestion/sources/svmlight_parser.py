@@ -26,8 +26,8 @@ from gdm_dask.ingestion.sources.decimal_text import (
     number,
     short_number,
 )
+from gdm_dask.ingestion.sources.words import WORD, U, leading_digits, leading_token, word_at
 from gdm_dask.system.jit import inlined, inner, kernel
-from gdm_dask.system.words import WORD, U, leading_digits, leading_token, word_at
 
 _0, _1 = U(0), U(1)
 _NEWLINE, _SPACE, _HASH, _COLON, _Q, _I, _D = (np.uint8(ord(c)) for c in "\n #:qid")

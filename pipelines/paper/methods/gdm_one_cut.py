@@ -16,5 +16,5 @@ NEEDS_TRUTH = False
 
 def select(X: Matrix, y: np.ndarray, k: int) -> np.ndarray:
     """Return the supports by |weight|."""
-    with patch("gdm_dask.cutting_plane.settings.CUTS_PER_READ", 1):
+    with patch("gdm_dask.settings.settings.CUTS_PER_READ", 1):
         return supports(X, y, k)

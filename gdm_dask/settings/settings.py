@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gdm_dask.cutting_plane.matching import METHODS
-from gdm_dask.cutting_plane.tasks import task_of
-from gdm_dask.cutting_plane.weights import is_class_weight
 from gdm_dask.errors import BadInput
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.ranking import WORKING_FEATURES
+from gdm_dask.settings.tasks import task_of
+from gdm_dask.settings.weights import is_class_weight
 
 if TYPE_CHECKING:
-    from gdm_dask.cutting_plane.constraints import Constraints, Names
+    from gdm_dask.settings.constraints import Constraints, Names
 
 #: Number of cuts for a wanted number of supports: each cut holds a twentieth of them.
 CUTS_PER_SELECTION = 20
@@ -50,6 +49,7 @@ CHOICE_FACTOR = 0.3
 N_FOLDS = 4
 
 MASTERS = ("merged", "cuts")
+METHODS = ("greedy", "exact")
 LINKAGES = ("star", "clique", "component")
 #: Parameters about features that must or must not be supports, or enter together.
 CONSTRAINTS = ("include", "exclude", "groups_of")
@@ -304,7 +304,7 @@ def constraints_from(parameters: Mapping[str, Any], n_features: int, names: Name
     """Constraints for the parameters of an estimator, see `resolve`; None if there are none."""
     if all(parameters.get(name) is None for name in CONSTRAINTS):
         return None
-    from gdm_dask.cutting_plane.constraints import resolve
+    from gdm_dask.settings.constraints import resolve
 
     return resolve(parameters, n_features, names)
 

@@ -36,14 +36,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 
-from gdm_dask.cutting_plane.variable_set import VariableSupports
-from gdm_dask.cutting_plane.working_set import Supports
 from gdm_dask.errors import BadInput
 from gdm_dask.features.variables import Variables
 
@@ -92,12 +90,6 @@ class Constraints:
         """Bytes that a read needs for each problem: excluded features, and scores of features that enter together."""
         n_together = 0 if self.variables is None else len(self.variables.features)
         return NUMBER_BYTES * len(self.exclude) + TOGETHER_BYTES * n_together
-
-    def on(self, supports: Supports) -> Supports:
-        """Put the constraints on new supports."""
-        if self.variables is None:
-            return replace(supports, excluded=self.exclude)
-        return VariableSupports(**vars(replace(supports, excluded=self.exclude, variables=self.variables)))
 
     def most_features(self, n_variables: int) -> int:
         """Most features that some variables may have."""

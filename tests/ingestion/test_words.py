@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from gdm_dask.system.words import leading_digits, word_at
+from gdm_dask.ingestion.sources.words import leading_digits, word_at
 
 
 @njit
