@@ -15,7 +15,7 @@ import pandas as pd
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cutting_plane.algorithm import solve
-from gdm_dask.cutting_plane.matching import METHODS, find_cut
+from gdm_dask.cutting_plane.matching import find_cut
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
 from gdm_dask.engine import open_engine
@@ -23,7 +23,7 @@ from gdm_dask.engine.data import Data
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.inputs import open_data
-from gdm_dask.settings.settings import CUTS_C, Settings, choose_settings
+from gdm_dask.settings.settings import CUTS_C, METHODS, Settings, choose_settings
 
 from . import registry
 from .columns import standardised
