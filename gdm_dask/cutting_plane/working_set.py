@@ -131,10 +131,9 @@ class Pool:
 
     def add(self, features: np.ndarray, rows: Block) -> None:
         """Add further features, unless the pool already has too many values."""
-        n_values = count_values(rows)
-        if len(features) and self.n_values + n_values <= POOL_VALUES:
+        if len(features) and self.n_values + rows.n_values <= POOL_VALUES:
             self.features += features.tolist()
-            self.n_values += n_values
+            self.n_values += rows.n_values
             self._rows.append(rows)
 
     def without(self, supports: list[int], most: int) -> tuple[list[int], Block | None]:
@@ -170,11 +169,6 @@ class WholeRows:
         """Return the rows of features that were kept."""
         places = {feature: place for place, feature in enumerate(self._features)}
         return stack(self._rows).rows(np.array([places[feature] for feature in features.tolist()], np.int64))
-
-
-def count_values(rows: Block) -> int:
-    """Number of values in rows; for sparse rows, of nonzeros."""
-    return rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
 
 
 class Seen(NamedTuple):

@@ -96,6 +96,11 @@ class Block(AlignedArrays):
         return self.indptr is not None
 
     @property
+    def n_values(self) -> int:
+        """Number of values; for sparse rows, of nonzeros."""
+        return self.n_rows * self.n_samples if self.indices is None else len(self.indices)
+
+    @property
     def total_weight(self) -> float:
         """Sum of the sample weights; the number of samples if all weights are 1."""
         return float(self.n_samples if self.weights is None else np.add.reduce(self.weights))
@@ -166,8 +171,7 @@ class Block(AlignedArrays):
 
     def pieces(self, n_values: int, n_rows: int) -> Iterator[Block]:
         """Yield parts with about `n_values` values, and at most `n_rows` rows, that share the memory of the block."""
-        n_here = self.n_rows * self.n_samples if self.indices is None else len(self.indices)
-        return self.parts(max(1, min(n_rows, self.n_rows * n_values // max(1, n_here))))
+        return self.parts(max(1, min(n_rows, self.n_rows * n_values // max(1, self.n_values))))
 
     def digest(self, row: int) -> bytes:
         """Return a digest that identifies the content of a row."""

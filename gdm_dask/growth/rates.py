@@ -23,7 +23,7 @@ import numpy as np
 from gdm_dask.cutting_plane.fit import Fit, fit
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.trade_off import Trials, n_problems_of
-from gdm_dask.cutting_plane.working_set import ROWS_SHARE, Seen, count_values, score_pass, seen_by
+from gdm_dask.cutting_plane.working_set import ROWS_SHARE, Seen, score_pass, seen_by
 from gdm_dask.engine import Engine, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.engine.plan import share_out
@@ -201,7 +201,7 @@ class DriverWork(NamedTuple):
 def measure_driver(seen: Seen, targets: np.ndarray, settings: Settings, k: int, n_samples: int) -> DriverWork:
     """Measure the driver's phases in fits of a working set, with fewer and with more samples."""
     n_there = targets.shape[1]
-    most = min(n_there, MOST_SAMPLES, MOST_VALUES * n_there // max(1, count_values(seen.rows)))
+    most = min(n_there, MOST_SAMPLES, MOST_VALUES * n_there // max(1, seen.rows.n_values))
     few = max(2, round(SMALLER * most))
     with suppress(BadInput):  # features that are rare in few samples do not qualify for numbers
         _fit_some(seen, targets, settings.candidates[-1], k, few)  # loads the kernels
