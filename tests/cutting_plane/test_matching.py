@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdm_dask.cutting_plane.exact_matching import independent_set
-from gdm_dask.cutting_plane.matching import METHODS, Cut, find_cut
+from gdm_dask.cutting_plane.matching import Cut, find_cut
 from gdm_dask.cutting_plane.working_set import Seen, Supports, WorkingSet
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.ranking import top
+from gdm_dask.settings.settings import METHODS
 from gdm_dask.store.memory import MemoryStore
 
 methods = st.sampled_from(METHODS)
