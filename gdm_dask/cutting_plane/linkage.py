@@ -63,7 +63,7 @@ class Linker:
     rows: Block
 
     def link(self, stars: Pairs, linkage: str) -> Pairs:
-        """Return the pairs of the groups by a linkage, given those of the stars."""
+        """Return the pairs of the groups by a linkage, given the pairs of the stars."""
         if linkage == "clique":
             return self.cliques(stars)
         return self.components(stars) if linkage == "component" else stars

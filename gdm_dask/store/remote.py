@@ -133,7 +133,7 @@ class ReadAhead(Folder):
         self._request()
         try:
             return future.result()
-        except Exception:
+        except Exception:  # of any client; the second read reports what is wrong
             return super().read(key)
 
     def __enter__(self) -> ReadAhead:
