@@ -162,6 +162,7 @@ def run_ingest(
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
     options = IngestOptions(n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task)
+    y = _reachable(y, storage_options) if isinstance(y, str) else y
     given = open_source(_reachable(source, storage_options), y, options)
     facts = given.facts
     targets = _known_targets(facts, like, task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import uuid
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 import numpy as np
@@ -22,12 +23,17 @@ from gdm_dask.system.uncached import read_file, write_file
 
 #: Bytes that a task requests from an object store before it reads them: enough to hide a latency of 100 ms.
 READ_AHEAD = 64 << 20
+#: Bytes of a remote source that are read at a time, at least.
+WINDOW = 1 << 20
 #: Seconds to go on with a service that cannot be reached.
 PATIENCE = 30.0
 #: Options for reading many objects of a few MB: whole, without asking for the size first, and many at the same time.
 _SUITABLE: dict[str, dict[str, Any]] = {
     "s3": {"max_concurrency": 1, "config_kwargs": {"max_pool_connections": 64}},
 }
+
+#: What file systems call the time of the last change, or the version of a file.
+_VERSIONS = ("mtime", "ETag", "etag", "last_modified", "LastModified", "updated", "created")
 
 #: Suffix of files that are being written; a killed writer may leave some.
 UNFINISHED = ".tmp"
@@ -68,12 +74,22 @@ class Folder:
         """Return the content of a file, or some of its bytes; raise FileNotFoundError if it does not exist."""
         if self.is_local and start is None:
             return (self.path / key).read_bytes()
-        content: bytes = self._call(self._fs.cat_file, f"{self._root}/{key}", start=start, end=stop)
+        content: bytes = self._call(self._fs.cat_file, self._place(key), start=start, end=stop)
         return content
 
-    def info(self, key: str) -> dict[str, Any]:
-        """Return what the file system knows about a file: its ``size``, and its ``ETag`` or ``mtime``."""
-        found: dict[str, Any] = self._call(self._fs.info, f"{self._root}/{key}")
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Return some bytes of this file on a URL, all of which must be there."""
+        data = self.read("", start, stop)
+        if len(data) != stop - start:
+            raise BadInput(
+                f"{self.url}: expected {stop - start} bytes, got {len(data)}: the server ignores ranges, or the file "
+                "changed. Download the file, and ingest the copy."
+            )
+        return data
+
+    def info(self, key: str = "") -> dict[str, Any]:
+        """Return what the file system knows about a file, by default this one: its ``size``, ``ETag`` or ``mtime``."""
+        found: dict[str, Any] = self._call(self._fs.info, self._place(key))
         return found
 
     def read_chunk(self, key: str) -> bytes | memoryview:
@@ -140,16 +156,23 @@ class Folder:
             return set()
         return {name.rstrip("/").rsplit("/", 1)[-1] for name in found}
 
+    def find(self) -> dict[str, dict[str, Any]]:
+        """Return what the file system knows about all files below."""
+        found: dict[str, dict[str, Any]] = self._call(self._fs.find, self._root, detail=True)
+        return found
+
     def size(self) -> int:
         """Return the bytes of all files below."""
-        return sum(self._call(self._fs.du, self._root, total=False).values())
+        return sum(int(info["size"]) for info in self.find().values())
 
     def remove(self, key: str = "") -> None:
         """Remove a file or folder with all of its content; by default this whole folder."""
-        place = f"{self._root}/{key}" if key else self._root
         self._fs.invalidate_cache()
-        if self._call(self._fs.exists, place):
-            self._call(self._fs.rm, place, recursive=True)
+        if self._call(self._fs.exists, self._place(key)):
+            self._call(self._fs.rm, self._place(key), recursive=True)
+
+    def _place(self, key: str) -> str:
+        return f"{self._root}/{key}" if key else self._root
 
     def _put(self, write: Callable[[str, bytes], Any], key: str, data: bytes) -> Any:
         try:
@@ -214,6 +237,48 @@ def file_system(url: str, storage_options: dict[str, Any] | None = None) -> tupl
 
         keep_quiet(found)
     return found, path
+
+
+def open_file(path: str) -> IO[bytes]:
+    """Open a local or remote file for reading bytes; raise a clear error on failure."""
+    with _readable(path):
+        found, name = file_system(path)
+        if isinstance(found, LocalFileSystem):
+            return open(name, "rb", buffering=0)
+        from gdm_dask.store.remote import RemoteFile
+
+        return io.BufferedReader(RemoteFile(path), WINDOW)
+
+
+def file_info(path: str) -> dict[str, Any]:
+    """Return size and version of a local or remote file that can be read."""
+    with _readable(path):
+        info = Folder(path).info()
+    if info["type"] != "file":
+        raise BadInput(f"{path}: this is a folder, not a file that can be ingested")
+    if info["size"] is None:
+        raise BadInput(
+            f"{path}: the server does not tell the size of the file. Download it, and ingest the local copy."
+        )
+    open_file(path).close()
+    return {"size": int(info["size"]), "changed": version_of(info)}
+
+
+def version_of(info: dict[str, Any]) -> str:
+    """Return the time of the last change, or another mark of the version of a file; see `Folder.info`."""
+    return str(next((info[key] for key in _VERSIONS if info.get(key)), None))
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except BadInput:
+        raise
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: cannot be read: no such file") from error
+    except (OSError, ImportError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def local_folder(path: str | os.PathLike[str], what: str) -> Path:

@@ -1,9 +1,10 @@
-"""Object stores: patience with a service that cannot be reached, and files that are fetched before they are read."""
+"""Object stores: patience with a service that cannot be reached, files read by ranges, and files fetched ahead."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -91,6 +92,39 @@ def keep_quiet(file_system: AbstractFileSystem) -> None:
 
     loop = file_system.loop
     loop.call_soon_threadsafe(loop.set_exception_handler, log)
+
+
+class RemoteFile(io.RawIOBase):
+    """A file on a URL, read by ranges of bytes, each with patience."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._file = Folder(url)
+        self._size = int(self._file.info()["size"])
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a place; nothing is requested."""
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer with one request; return the number of bytes."""
+        stop = min(self._at + len(buffer), self._size)
+        if stop <= self._at:
+            return 0
+        data = self._file.read_range(self._at, stop)
+        buffer[: len(data)] = data
+        self._at = stop
+        return len(data)
 
 
 class ReadAhead(Folder):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
 import os
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.system.resources import BAD_ARRAYS
+from gdm_dask.store.folder import open_file
+from gdm_dask.system.resources import BAD_ARRAYS, read_header
 
 
 def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
@@ -32,13 +35,14 @@ def read_targets(path: str, n_samples: int) -> np.ndarray:
     If a text file has `n_samples` + 1 lines, the first one is a header.
     """
     try:
-        if path.endswith(".npy"):
-            return np.array(np.lib.format.open_memmap(path, mode="r"))  # refuses a header with wrong sizes
-        with open(path, encoding="utf-8", newline="") as file:
-            lines = csv.reader(file) if path.endswith(".csv") else ([line.strip()] for line in file)
-            rows = [[word.strip() for word in row] for row in lines if any(row)]
-    except OSError as error:
-        raise BadInput(f"{path}: labels cannot be read: {error.strerror or error}") from error
+        with open_file(path) as file:
+            if path.endswith(".npy"):
+                return _read_array(file)
+            text = io.StringIO(file.read().decode(), newline="")
+        lines = csv.reader(text) if path.endswith(".csv") else ([line.strip()] for line in text)
+        rows = [[word.strip() for word in row] for row in lines if any(row)]
+    except BadInput:
+        raise
     except (ValueError, csv.Error, *BAD_ARRAYS) as error:
         raise BadInput(f"{path}: labels cannot be read: {error}") from error
     if len(rows) == n_samples + 1:
@@ -54,3 +58,12 @@ def read_targets(path: str, n_samples: int) -> np.ndarray:
         return values.astype(np.float64)
     except ValueError:
         return values
+
+
+def _read_array(file: IO[bytes]) -> np.ndarray:
+    """Read an array in NumPy's format; memory is allocated for the bytes that the file holds, not for its shape."""
+    shape, by_columns, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    numbers = np.frombuffer(bytearray(file.read()), dtype, math.prod(shape))
+    return numbers.reshape(shape, order="F" if by_columns else "C")

@@ -107,6 +107,13 @@ def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = No
         raise ValueError(f"it is not a complete .npz file: {error}") from error
 
 
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read the header of an array in NumPy's format: its shape, whether it is stored by columns, and its type."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
 def parse_bytes(size: int | str) -> int:
     """Return the bytes given by a number or a text such as ``"2GB"`` or ``"512 MiB"``.
 

@@ -144,7 +144,7 @@ def test_classes(tmp_path, capsys):
         ([1, 2], "2 labels for 3 samples"),
         (np.eye(3), "shape"),
         ([1j, 2j, 1j], "got complex128"),
-        ("y.txt", "y.txt: labels cannot be read"),
+        ("y.txt", "y.txt: cannot be read: no such file"),
     ):
         with pytest.raises(BadInput, match=message):
             gdm_dask.ingest(np.eye(3), tmp_path / "s", labels)
@@ -155,7 +155,7 @@ def test_labels_of_matrix_files(tmp_path, capsys):
     matrix, labels = tmp_path / "x.npz", tmp_path / "y.txt"
     labels.write_text("1\n2\n")
     assert "2 labels for 60 samples" in refused(capsys, tmp_path, matrix, "--labels", labels)
-    assert "labels cannot be read" in refused(capsys, tmp_path, matrix, "--labels", tmp_path / "none.txt")
+    assert "none.txt: cannot be read" in refused(capsys, tmp_path, matrix, "--labels", tmp_path / "none.txt")
     (tmp_path / "y.npy").write_bytes(b"rubbish")
     assert "labels cannot be read" in refused(capsys, tmp_path, matrix, "--labels", tmp_path / "y.npy")
     write_svmlight(tmp_path / "x.svm", some_matrix(), some_labels(60))
@@ -230,7 +230,7 @@ def test_npy_and_zarr_garbage(tmp_path, capsys):
         path.write_bytes(content)
         assert f"{path}: not a complete .npy matrix of numbers" in message()
     np.save(path, np.array([[{}, 1], [2, 3]], dtype=object))
-    assert "not a complete .npy matrix of numbers" in message()
+    assert "expected a 2-D matrix of real numbers (samples x features), got object" in message()
     np.save(path, np.eye(2) * 1j)
     assert "expected a 2-D matrix of real numbers (samples x features), got complex128" in message()
     np.save(path, np.ones(3))

@@ -7,7 +7,9 @@ from multiprocessing.util import get_temp_dir
 from urllib.request import urlopen
 
 import fsspec
+import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers.clusters import held_gdm
 from helpers.store_helpers import (
     assert_store_equals,
@@ -109,6 +111,21 @@ def test_a_source_on_s3(s3, source):
     s3.put(str(source), "bucket/x.svm")
     for run_bytes in (5000, 1 << 20):
         store = gdm_dask.ingest("s3://bucket/x.svm", f"s3://bucket/{run_bytes}", run_bytes=run_bytes)
+        assert_store_equals(store, MATRIX, LABELS)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_arrays_on_s3(s3, scheduler, tmp_path):
+    sp.save_npz(tmp_path / "x.npz", MATRIX)
+    np.save(tmp_path / "x.npy", MATRIX.toarray())
+    np.save(tmp_path / "y.npy", LABELS)
+    for name in ("x.npz", "x.npy", "y.npy"):
+        s3.put(str(tmp_path / name), f"bucket/{name}")
+    for name in ("x.npz", "x.npy"):
+        url = f"s3://bucket/{name}"
+        store = gdm_dask.ingest(
+            url, tmp_path / name[2:], "s3://bucket/y.npy", scheduler=scheduler, n_workers=1, **OPTIONS
+        )
         assert_store_equals(store, MATRIX, LABELS)
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import numpy as np
-from fsspec.implementations.local import LocalFileSystem
 
 from gdm_dask.errors import BadInput
-from gdm_dask.store.folder import file_system
+from gdm_dask.store.folder import Folder, open_file
 from gdm_dask.system.resources import format_bytes
 from gdm_dask.system.scratch import work_space
 
@@ -27,28 +26,6 @@ LONG_LINE = 64 << 10
 _WINDOW = 64 << 10
 #: Bytes read at a time otherwise.
 _PIECE = 1 << 20
-
-
-def open_file(path: str) -> IO[bytes]:
-    """Open a local or remote file for reading bytes; raise a clear error on failure."""
-    try:
-        fs, name = file_system(path)
-        return open(name, "rb", buffering=0) if isinstance(fs, LocalFileSystem) else fs.open(name, "rb")
-    except (OSError, ImportError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def file_info(path: str) -> dict[str, Any]:
-    """Return size and time of a readable file."""
-    try:
-        fs, name = file_system(path)
-        info = fs.info(name)
-    except (OSError, ImportError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if info["type"] != "file":
-        raise BadInput(f"{path}: this is a folder, not a file that can be ingested")
-    open_file(path).close()
-    return {"size": int(info["size"]), "changed": str(info.get("mtime") or info.get("ETag"))}
 
 
 def compression_of(path: str) -> str | None:
@@ -111,9 +88,7 @@ def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarr
         while place + filled < last:
             part = _fill(file, buffer[filled : min(filled + most, last - place)])
             if not len(part):
-                raise BadInput(
-                    f"{path}: the file changed while it was read: it is shorter now. Run the same command again."
-                )
+                raise _shorter(path)
             filled += len(part)
             end = filled if place + filled == last else _behind_newlines(part) + filled - len(part)
             if end > filled - len(part):
@@ -123,12 +98,20 @@ def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarr
 
 
 def read_into(path: str, offset: int, out: np.ndarray) -> None:
-    """Fill a contiguous array from a file; raise EOFError if the file is too short."""
+    """Fill a contiguous array from a file."""
     target = out.reshape(-1).view(np.uint8)
+    folder = Folder(path)
+    if not folder.is_local:
+        target[:] = np.frombuffer(folder.read_range(offset, offset + len(target)), np.uint8)
+        return
     with open_file(path) as file:
         file.seek(offset)
         if len(_fill(file, target)) < len(target):
-            raise EOFError(f"{path}: the file ends too early")
+            raise _shorter(path)
+
+
+def _shorter(path: str) -> BadInput:
+    return BadInput(f"{path}: the file changed while it was read: it is shorter now. Run the same command again.")
 
 
 def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:

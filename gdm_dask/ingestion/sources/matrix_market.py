@@ -19,11 +19,11 @@ from gdm_dask.ingestion.sources.lines import (
     LONG_LINE,
     compression_of,
     count_lines,
-    file_info,
     line_range,
     read_lines,
     unpacked_lines,
 )
+from gdm_dask.store.folder import file_info
 
 _HEADER_BYTES = 1 << 16
 _BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\r]*\n")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,12 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
 from gdm_dask.ingestion.source import DenseSource, IngestOptions, only_file
-from gdm_dask.ingestion.sources.lines import file_info, read_into
-from gdm_dask.system.resources import BAD_ARRAYS
+from gdm_dask.ingestion.sources.lines import read_into
+from gdm_dask.store.folder import file_info, open_file
+from gdm_dask.system.resources import BAD_ARRAYS, read_header
+
+#: Columns that are requested at the same time.
+READERS = 16
 
 
 class NpyMatrix(DenseSource):
@@ -26,13 +33,17 @@ class NpyMatrix(DenseSource):
         path = only_file(paths)
         info = file_info(path)
         try:
-            matrix = np.lib.format.open_memmap(path, mode="r")  # np.load would open any archive, too
+            with open_file(path) as file:
+                shape, by_columns, dtype = read_header(file)
+                offset = file.tell()
+            if offset + math.prod(shape) * dtype.itemsize > info["size"]:
+                raise EOFError("the file ends too early")
+            matrix = np.broadcast_to(np.zeros((), dtype), shape)
         except (ValueError, *BAD_ARRAYS) as error:
             raise BadInput(f"{path}: not a complete .npy matrix of numbers: {error}") from error
-        offset, by_columns = matrix.offset, not matrix.flags.c_contiguous
 
         def rows(start: int, stop: int) -> NpyRows:
-            return NpyRows(path, offset, matrix.dtype, matrix.shape, by_columns, start, stop)
+            return NpyRows(path, offset, dtype, matrix.shape, by_columns, start, stop)
 
         return cls(matrix, rows, y, path, {"format": "npy", "files": [path]}, {"files": [info]})
 
@@ -66,6 +77,7 @@ class NpyRows:
             read_into(self.path, self.offset + self.start * n_features * itemsize, rows)
             return dense_slab(rows.astype(self.dtype.newbyteorder("="), copy=False), self.start)
         columns = np.empty((n_features, n_rows), self.dtype)
-        for feature, column in enumerate(columns):
-            read_into(self.path, self.offset + (feature * n_samples + self.start) * itemsize, column)
+        starts = [self.offset + (feature * n_samples + self.start) * itemsize for feature in range(n_features)]
+        with ThreadPoolExecutor(READERS) as readers:
+            list(readers.map(partial(read_into, self.path), starts, columns))
         return dense_slab(columns.astype(self.dtype.newbyteorder("="), copy=False).T, self.start)

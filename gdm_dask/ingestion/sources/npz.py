@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, loose_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
-from gdm_dask.ingestion.sources.lines import file_info
-from gdm_dask.system.resources import BAD_ARRAYS, check_archive, default_memory_limit
+from gdm_dask.store.folder import file_info, open_file
+from gdm_dask.system.resources import BAD_ARRAYS, check_archive, default_memory_limit, read_header
 
 _LABEL_KEYS = ("y", "labels", "label", "target")
 _ERRORS = (ValueError, *BAD_ARRAYS)
@@ -38,7 +38,7 @@ class NpzMatrix(Source):
         path = only_file(paths)
         info = file_info(path)
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
                 names = set(archive.files)
                 if not {"format", "shape", "data"} <= names:
                     raise BadInput(
@@ -84,12 +84,11 @@ class NpzEntries:
         keys = ("row", "col") if self.layout == "coo" else ("indices",)
         try:
             with ExitStack() as opened:
-                archive = opened.enter_context(zipfile.ZipFile(self.path))
-                members = [opened.enter_context(_Member(archive, key)) for key in (*keys, "data")]
+                members = [opened.enter_context(_Member(self.path, key)) for key in (*keys, "data")]
                 if self.layout == "coo":
                     yield from self._loose(members, step)
                 else:
-                    with _Member(archive, "indptr") as pointers:
+                    with _Member(self.path, "indptr") as pointers:
                         n_major = self.shape[0 if self.layout == "csr" else 1]
                         if pointers.length != n_major + 1:
                             raise ValueError("indptr does not fit the shape")
@@ -137,27 +136,22 @@ class NpzEntries:
 class _Member:
     """An array in a zip archive, read in pieces."""
 
-    def __init__(self, archive: zipfile.ZipFile, key: str) -> None:
-        self._file: IO[bytes] = archive.open(f"{key}.npy")
-        try:
-            self._read_header(archive, key)
-        except BaseException:
-            self._file.close()
-            raise
+    def __init__(self, path: str, key: str) -> None:
+        with ExitStack() as opened:
+            # A file of its own for each array: a remote file is then read from start to end.
+            archive = zipfile.ZipFile(opened.enter_context(open_file(path)))
+            self._file = opened.enter_context(archive.open(f"{key}.npy"))
+            shape, _, self._dtype = read_header(self._file)
+            if self._dtype.hasobject or self._dtype.kind not in "biuf":
+                raise BadInput(f"{path}: array {key!r} holds {self._dtype}, not real numbers")
+            self.length = math.prod(shape)
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> _Member:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def _read_header(self, archive: zipfile.ZipFile, key: str) -> None:
-        version = np.lib.format.read_magic(self._file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, self._dtype = read_header(self._file)
-        if self._dtype.hasobject or self._dtype.kind not in "biuf":
-            raise BadInput(f"{archive.filename}: array {key!r} holds {self._dtype}, not real numbers")
-        self.length = math.prod(shape)
+        self._opened.close()
 
     def read(self, count: int) -> np.ndarray:
         data = self._file.read(count * self._dtype.itemsize)

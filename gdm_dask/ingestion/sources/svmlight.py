@@ -18,12 +18,12 @@ from gdm_dask.ingestion.sources.lines import (
     LONG_LINE,
     compression_of,
     count_lines,
-    file_info,
     line_range,
     read_lines,
     unpacked_lines,
 )
 from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, parse
+from gdm_dask.store.folder import file_info
 from gdm_dask.system.scratch import work_space
 
 #: Scratch bytes for compressed text, unpacked and sorted, per byte of the file.

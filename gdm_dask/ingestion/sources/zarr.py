@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
 from gdm_dask.ingestion.source import DenseSource, IngestOptions, check_dense, only_file
-from gdm_dask.store.folder import client_options
+from gdm_dask.store.folder import Folder, client_options, version_of
 
 
 class ZarrMatrix(DenseSource):
@@ -40,9 +40,10 @@ class ZarrMatrix(DenseSource):
 
 
 def _tree_info(path: str) -> dict[str, Any]:
-    """Return size and latest change of a local folder's files."""
-    stats = [os.stat(os.path.join(place, name)) for place, _, names in os.walk(path) for name in names]
-    return {"size": sum(s.st_size for s in stats), "changed": str(max((s.st_mtime for s in stats), default=0))}
+    """Return the size of the files below, and a checksum of their names, sizes and versions."""
+    found = Folder(path).find()
+    files = sorted((name, info["size"], version_of(info)) for name, info in found.items())
+    return {"size": sum(info["size"] for info in found.values()), "changed": f"{crc32c(repr(files).encode()):08x}"}
 
 
 @dataclass(frozen=True)

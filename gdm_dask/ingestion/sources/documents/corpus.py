@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.store.folder import local_folder
 
 _TABLES = {".csv": ",", ".tsv": "\t"}
 _LINES = (".jsonl", ".ndjson")
@@ -125,7 +126,7 @@ def open_corpus(path: str | os.PathLike[str], text: str = "text", label: str = "
     mail : bool
         Strip the headers of mails except the subject: they reveal the class.
     """
-    place = Path(path)
+    place = local_folder(path, "the place of raw documents")
     if not place.exists():
         raise BadInput(f"{place}: no such file or folder")
     if (place / "index.npz").exists():
