@@ -110,7 +110,8 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             Labels or numbers. If given, they replace the targets of a store.
         sample_weight : array of shape (n_samples,), optional
             Nonnegative sample weights. A sample of weight 2 counts as two equal samples, a sample of weight 0 as none:
-            in the loss, and in means, norms and correlations. Weights that are not counts should have mean 1.
+            in the loss, and in means, norms and correlations. Weights that are not counts should have mean 1. If not
+            given, the weights of a store are used, if it has any.
         callback : callable, optional
             Called with an `Iteration` after each cut; while folds choose C, after each cut of the most shrunk
             candidate.
@@ -125,7 +126,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         began, compiled = time.perf_counter(), compile_seconds()
         check_parameters(self.get_params(deep=False))
         X, target, Y = check_training_data(self, X, y, self._task)
-        weights = weights_of(sample_weight, getattr(self, "class_weight", None), target, Y)
+        weights = weights_of(X, sample_weight, getattr(self, "class_weight", None), target, Y)
         if weights is not None:
             target, Y = target.weighed(Y, weights)
         settings = settings_of(self, X, target, Y, weights)

@@ -114,11 +114,13 @@ def _differing(Y: np.ndarray, where: str) -> np.ndarray:
 
 
 def weights_of(
-    sample_weight: Any, class_weight: Mapping[Any, float] | str | None, target: Target, Y: np.ndarray
+    X: Any, sample_weight: Any, class_weight: Mapping[Any, float] | str | None, target: Target, Y: np.ndarray
 ) -> np.ndarray | None:
-    """Return the sample weights times the class weights; None if all are 1."""
+    """Return the sample weights, by default those of a store, times the class weights; None if all are 1."""
     given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
-    classes = np.array(getattr(target, "classes", ["all samples"]))
+    if given is None and isinstance(X, FeatureStore):
+        given = X.sample_weight
+    classes = np.array(getattr(target, "classes", ()))
     return sample_weights(given, class_weight, classes, np.argmax(target.members(Y), axis=0))
 
 

@@ -100,7 +100,7 @@ def _scores(
     k, train = parameters["n_features_to_select"], splits[0].train
     codes, classes = np.argmax(target.members(outputs), axis=0), np.array(store.classes)
     class_weight = parameters.get("class_weight")
-    weights = [sample_weights(None, class_weight, classes, codes[split.train]) for split in splits]
+    weights = [sample_weights(store.sample_weight, class_weight, classes, codes, split.train) for split in splits]
     constraints = constraints_from(parameters, store.shape[0], lambda: names_in(None, store))
     settings = [
         settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], weights[0], constraints)

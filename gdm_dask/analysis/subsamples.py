@@ -114,10 +114,11 @@ def fit_subsamples(
     codes, classes = target.members(Y).argmax(axis=0), np.array(getattr(target, "classes", ()))
     parameters = model.get_params(deep=False)
     constraints = constraints_from(parameters, n_features, lambda: names_in(model, X))
+    own = X.sample_weight if isinstance(X, FeatureStore) else None
     problems = []
     for repeat in range(n_repeats):
         samples = draw_samples(codes, fraction, seed + repeat)
-        weights = sample_weights(None, parameters.get("class_weight"), classes, codes[samples])
+        weights = sample_weights(own, parameters.get("class_weight"), classes, codes, samples)
         settings = _settings(model, {**parameters, "certify": False}, Y[:, samples], weights, constraints)
         problems.append(Problem(Y[:, samples], settings, samples, weights))
     found: list[Groups] = []

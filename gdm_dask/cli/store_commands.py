@@ -35,6 +35,14 @@ Targets = Annotated[
         "--target", "--labels", metavar="FILE", help="Labels or numbers for a matrix file: .npy, .csv or text."
     ),
 ]
+SampleWeight = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|COLUMN",
+        help="Weights of the samples, which fits use: .npy, .csv or text; or a column of the documents, or of a "
+        "--target .csv with a header.",
+    ),
+]
 Task = Annotated[str | None, typer.Option(help="classification or regression; by default inferred from the target.")]
 NFeatures = Annotated[int | None, typer.Option(help="Number of features; features beyond it are dropped.")]
 Like = Annotated[str | None, typer.Option(help="Store whose features and target to use, for test sets.")]
@@ -99,6 +107,7 @@ STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 def ingest(
     paths: Paths,
     target: Targets = None,
+    sample_weight: SampleWeight = None,
     task: Task = None,
     n_features: NFeatures = None,
     like: Like = None,
@@ -145,10 +154,11 @@ def ingest(
 
     *sources, store = paths
     source: Any = [_existing(path) for path in sources]
-    names = None
+    names, weights = None, sample_weight
     if text:
         _check_free(store, storage, overwrite)
         corpus = _open_corpus(source, text_column, label_column, strip_headers)
+        weights = sample_weight and _document_weights(source[0], text_column, sample_weight)
         like = like and Url(like, storage)
         source, names = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
     with opt.chosen_scheduler(scheduler, security) as chosen:
@@ -156,7 +166,7 @@ def ingest(
             source, store, target, task=task, feature_names=names, n_features=n_features, like=like,
             index_base=index_base, on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size,
             memory_limit=memory_limit, scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite,
-            storage_options=storage, run_bytes=run_size,
+            storage_options=storage, run_bytes=run_size, sample_weight=weights,
         )  # fmt: skip
     features, samples = done.store.shape
     out.print(
@@ -191,6 +201,13 @@ def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_
     if len(sources) > 1:
         raise BadInput(f"--text takes one folder or file of documents, got a second one: {sources[1]}")
     return open_corpus(sources[0], text_column, label_column, strip_headers)
+
+
+def _document_weights(source: str, text_column: str, name: str) -> Any:
+    """Return the column or key of this name of the documents, or the path of a file."""
+    from gdm_dask.ingestion.sources.documents.corpus import open_corpus
+
+    return name if Path(name).is_file() else open_corpus(source, text_column, name).labels
 
 
 def _documents(
@@ -232,6 +249,7 @@ def describe(store: FeatureStore) -> dict[str, Any]:
         "compression_ratio": store.nbytes / max(1, on_disk),
         "feature_names": store.has_names,
         "sample_ids": store.sample_ids is not None,
+        "sample_weight": store.sample_weight is not None,
         "fingerprint": store.fingerprint,
         "provenance": store.manifest.provenance,
     }
@@ -280,7 +298,7 @@ def info(
         ("store", facts["store"]),
         ("shape", f"{facts['features']:,} features x {facts['samples']:,} samples"),
         ("nonzeros", f"{facts['nonzeros']:,} (density {facts['density']:.3g})"),
-        ("target", _target_text(facts)),
+        ("target", _target_text(facts) + ("; with sample weights" if facts["sample_weight"] else "")),
         ("layout", f"{facts['kind']}, values: {facts['values']}, codec: {facts['codec']}"),
         ("blocks", f"{facts['blocks']:,} of about {format_bytes(facts['bytes_decoded'] / max(1, facts['blocks']))}"),
         ("size", f"{format_bytes(facts['bytes_on_disk'])} on disk, {format_bytes(facts['bytes_decoded'])} decoded "

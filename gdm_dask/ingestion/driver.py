@@ -21,11 +21,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from crc32c import crc32c
 
 from gdm_dask.engine import Engine, open_engine
 from gdm_dask.errors import BadInput, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion import plan
+from gdm_dask.ingestion import sample_weights as given_weights
 from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.ingestion.merge import make_blocks
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
@@ -70,8 +72,9 @@ def ingest(source: Any, path: str | os.PathLike[str], y: Any = None, **options: 
         matrix files are samples x features.
     path : path or URL
         Destination of the store.
-    y : array or path, optional
-        Labels or numbers to predict, if the source does not contain them. A store does not need any.
+    y : array, path or name, optional
+        Labels or numbers to predict, if the source does not contain them: an array, a file, or the name of a column of
+        a DataFrame, which then is no feature. A store does not need any.
     **options
         See `run_ingest`.
 
@@ -112,6 +115,7 @@ def run_ingest(
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
     run_bytes: int | str | None = None,
+    sample_weight: Any = None,
 ) -> IngestReport:
     """Ingest a source and return a report. See `ingest`.
 
@@ -153,6 +157,9 @@ def run_ingest(
         For a store, and sources, on URLs: see `gdm_dask.open_store`.
     run_bytes : int or str, optional
         Bytes of source to sort at a time; by default derived from the memory limit. The store does not depend on it.
+    sample_weight : array, path or name, optional
+        Nonnegative weights of the samples, which fits on the store use unless they are given others: an array, a file,
+        or the name of a column of a DataFrame, or of the ``.csv`` file of the targets.
     """
     compiled = compile_seconds()
     if isinstance(like, (str, os.PathLike)):
@@ -162,7 +169,9 @@ def run_ingest(
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
     options = IngestOptions(n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task)
-    y = _reachable(y, storage_options) if isinstance(y, str) else y
+    y, sample_weight = (_reachable(one, storage_options) if isinstance(one, str) else one for one in (y, sample_weight))
+    if hasattr(source, "columns") or sample_weight is not None:
+        source, y, sample_weight = given_weights.take_columns(source, y, sample_weight)
     given = open_source(_reachable(source, storage_options), y, options)
     facts = given.facts
     targets = _known_targets(facts, like, task)
@@ -176,6 +185,7 @@ def run_ingest(
         "names": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
         "like": None if like is None else like.fingerprint,
         "targets": targets,
+        "sample_weight": None if sample_weight is None else given_weights.identity_of(sample_weight),
         "format_version": layout.FORMAT_VERSION,
     }
     with staging:
@@ -190,8 +200,9 @@ def run_ingest(
             announce_scratch(facts, staging)
             runs, runs_kept = make_runs(given, staging, engine, size, options)
             parts = summarise(runs, facts, options, None if like is None else like.target)
+            weights = None if sample_weight is None else given_weights.load_weights(sample_weight, parts.n_samples)
             entries, blocks_kept = make_blocks(parts, staging, engine, options, names, limit)
-        store = _publish(parts, entries, facts, staging, options)
+        store = _publish(parts, entries, facts, staging, options, weights)
     if parts.skipped:
         logger.warning("%d malformed lines were skipped", parts.skipped)
     if parts.unseen:
@@ -203,8 +214,9 @@ def run_ingest(
 
 
 def _publish(
-    parts: Partition, entries: list[layout.BlockEntry], facts: SourceFacts, staging: Staging, options: IngestOptions
-) -> FeatureStore:
+    parts: Partition, entries: list[layout.BlockEntry], facts: SourceFacts, staging: Staging, options: IngestOptions,
+    weights: np.ndarray | None,
+) -> FeatureStore:  # fmt: skip
     """Finish the store and open it."""
     if sum(entry.nnz for entry in entries) != parts.nnz or entries[-1].stop != parts.n_features:
         raise GdmError(
@@ -215,6 +227,8 @@ def _publish(
     arrays = {}
     if parts.packed_targets is not None:
         arrays["targets"] = write_array(folder, "targets", parts.packed_targets, codec)
+    if weights is not None:
+        arrays["sample_weight"] = write_array(folder, "sample_weight", weights, codec)
     if facts.sample_ids is not None:
         ids = write_text(folder, "sample_ids", facts.sample_ids, codec)
         arrays |= {f"sample_ids/{key}": entry for key, entry in ids.items()}

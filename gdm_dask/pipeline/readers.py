@@ -16,7 +16,7 @@ from gdm_dask.ingestion.slab import Slab, row_slab
 from gdm_dask.ingestion.source import CutSource, IngestOptions, Source, SourceFacts
 from gdm_dask.ingestion.sources import open_source
 from gdm_dask.ingestion.sources.documents import further_documents, training_documents
-from gdm_dask.ingestion.sources.documents.corpus import open_corpus
+from gdm_dask.ingestion.sources.documents.corpus import Corpus, open_corpus
 from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings
 from gdm_dask.ingestion.sources.lookalikes import lookalike_source, scaled_lookalike
 from gdm_dask.ingestion.sources.lookalikes.files import TEST_SHARE, scaled_paper_data
@@ -69,7 +69,10 @@ class Input:
 
 def read_part(part: Part) -> Input:
     """Open a set for ingest."""
-    return _READERS[part.settings["reader"]](part)
+    reader = part.settings["reader"]
+    if "sample_weight" in part.settings and reader not in _WEIGHED:
+        raise BadInput(f"ingest.{part.name}.sample_weight: only the readers {', '.join(_WEIGHED)} read weights")
+    return _READERS[reader](part)
 
 
 def _svmlight(part: Part) -> Input:
@@ -90,30 +93,39 @@ def _split(source: Source, part: Part) -> Source:
 def _matrix(part: Part) -> Input:
     if part.split is not None:
         raise BadInput("ingest.split: a matrix file cannot be split: add [ingest.test], or use the arrays reader")
-    return Input(str(part.files[0]), str(part.files[-1]) if len(part.files) > 1 else None)
+    labels = str(part.files[-1]) if len(part.files) > 1 else None
+    return Input(str(part.files[0]), labels, _weighed(part.settings.get("sample_weight")))
+
+
+def _weighed(weights: Any) -> dict[str, Any]:
+    """Return the option of `run_ingest` for sample weights, if there are any."""
+    return {} if weights is None else {"sample_weight": weights}
 
 
 def _arrays(part: Part) -> Input:
-    """Read arrays from an ``.npz`` file and keep two classes; images may be shifted in a frame."""
+    """Read arrays from an ``.npz`` file and keep some classes; images may be shifted in a frame."""
     settings, path = part.settings, part.files[0]
-    x, y = _load_arrays(path, settings.get("x", "x"), settings.get("y", "y"))
+    names = [settings[name] for name in ("sample_weight",) if name in settings]
+    x, y, *weights = _load_arrays(path, settings.get("x", "x"), settings.get("y", "y"), *names)
     if y.dtype == bool:
         y = y.astype(np.int64)
     if "classes" in settings:
         kept = np.isin(y, settings["classes"])
-        x, y = x[kept], y[kept]
+        x, y, *weights = (array[kept] for array in (x, y, *weights))
     if part.split is not None:
         kept = split_numbers(len(y), part.fraction, part.seed)[part.name == "test"]
-        x, y = x[kept], y[kept]
+        x, y, *weights = (array[kept] for array in (x, y, *weights))
     if "add" in settings or "divide" in settings:
         x = x + settings.get("add", 0)
         x = x / settings["divide"] if "divide" in settings else x
     if not settings.get("shift"):
-        return Input(x.reshape(len(x), -1), y)
+        return Input(x.reshape(len(x), -1), y, _weighed(weights[0] if weights else None))
     shape = tuple(settings.get("image", x.shape[1:]))
     if len(shape) != 2 or len(x) * shape[0] * shape[1] != x.size:
         raise BadInput(f"{path}: samples of shape {x.shape[1:]} cannot be shifted: set image to their rows and columns")
-    return Input(shifted_source(x.reshape(len(x), *shape), y, settings["shift"]))
+    shifted = shifted_source(x.reshape(len(x), *shape), y, settings["shift"])
+    repeats = (2 * settings["shift"] + 1) ** 2
+    return Input(shifted, options=_weighed(np.tile(weights[0], repeats) if weights else None))
 
 
 def _load_arrays(path: Path, *names: str) -> list[np.ndarray]:
@@ -153,15 +165,17 @@ def split_numbers(n_samples: int, test_fraction: float, seed: int) -> tuple[np.n
 def _documents(part: Part) -> Input:
     """Read raw documents; a test set uses the vocabulary that the training store keeps."""
     given = part.settings
-    corpus = open_corpus(
-        part.files[0], given.get("text", "text"), given.get("label", "label"), given.get("strip_headers", False)
-    )
-    if part.split is not None:
-        corpus = corpus.split(part.fraction, part.seed)[part.name == "test"]
+
+    def opened(label: str) -> Corpus:
+        corpus = open_corpus(part.files[0], given.get("text", "text"), label, given.get("strip_headers", False))
+        return corpus if part.split is None else corpus.split(part.fraction, part.seed)[part.name == "test"]
+
+    corpus = opened(given.get("label", "label"))
+    weights = _weighed(opened(given["sample_weight"]).labels if "sample_weight" in given else None)
     if part.name == "test":
-        return Input(further_documents(corpus, part.train_store))
+        return Input(further_documents(corpus, part.train_store), options=weights)
     source, options = training_documents(corpus, text_settings(given), given.get("hashed_names", False))
-    return Input(source, options=options)
+    return Input(source, options=options | weights)
 
 
 def text_settings(given: Mapping[str, Any]) -> TextSettings:
@@ -242,4 +256,5 @@ class ShiftedImages:
         return row_slab(len(self.images), features, samples, values, self.first_sample)
 
 
+_WEIGHED = ("matrix", "arrays", "documents")
 _READERS = {"svmlight": _svmlight, "matrix": _matrix, "arrays": _arrays, "documents": _documents, "twin": _twin}

@@ -38,6 +38,7 @@ _SET = Table(
     {
         "reader": Key(str, required=True, choices=("svmlight", "matrix", "arrays", "documents", "twin")),
         "files": Key(str, several=True),
+        "sample_weight": TEXT,  # column of the labels (matrix), array (arrays) or key (documents)
         # svmlight
         "index_base": Key(int, between=(0, 1)),
         "on_error": Key(str, choices=("raise", "skip")),

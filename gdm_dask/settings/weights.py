@@ -11,7 +11,11 @@ from gdm_dask.errors import BadInput
 
 
 def sample_weights(
-    sample_weight: Any, class_weight: Mapping[Any, float] | str | None, classes: np.ndarray, codes: np.ndarray
+    sample_weight: Any,
+    class_weight: Mapping[Any, float] | str | None,
+    classes: np.ndarray,
+    codes: np.ndarray,
+    samples: np.ndarray | None = None,
 ) -> np.ndarray | None:
     """Combine sample weights and class weights; None if all are 1.
 
@@ -22,8 +26,11 @@ def sample_weights(
         Class weights; classes missing from a dict have weight 1. "balanced" gives all classes the same total weight and
         keeps the sum over all samples.
     classes : ndarray of shape (K,)
+        Empty if numbers are predicted.
     codes : ndarray of shape (n_samples,), int
         Class of each sample, as a position in `classes`.
+    samples : ndarray of int, optional
+        Positions of the samples whose weights are wanted; all by default.
 
     Examples
     --------
@@ -34,7 +41,11 @@ def sample_weights(
     """
     if sample_weight is None and class_weight is None:
         return None
-    weights = np.ones(len(codes)) if sample_weight is None else _checked(sample_weight, len(codes))
+    weights = np.ones(len(codes)) if sample_weight is None else check_weights(sample_weight, len(codes))
+    if samples is not None:
+        weights, codes = weights[samples], codes[samples]
+    if not len(classes):
+        return weights
     if class_weight is not None:
         weights = weights * _of_classes(class_weight, classes, np.bincount(codes, weights, len(classes)))[codes]
     empty = classes[np.bincount(codes, weights, len(classes)) == 0].tolist()
@@ -44,16 +55,19 @@ def sample_weights(
     return weights
 
 
-def _checked(sample_weight: Any, n_samples: int) -> np.ndarray:
+def check_weights(sample_weight: Any, n_samples: int, where: str = "`sample_weight`") -> np.ndarray:
+    """Return weights as float64; refuse negative and infinite ones, and zeros only."""
     try:
         weights = np.array(sample_weight, np.float64)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"`sample_weight` must hold numbers: {error}") from error
+        raise BadInput(f"{where} must hold numbers: {error}") from error
     if weights.shape != (n_samples,):
-        raise BadInput(f"`sample_weight` must have shape ({n_samples},), one for each sample, got {weights.shape}")
+        raise BadInput(f"{where} must have shape ({n_samples},), one for each sample, got {weights.shape}")
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
-        raise BadInput(f"`sample_weight` must be finite and >= 0, got {weights[wrong[0]]} for sample {wrong[0]}")
+        raise BadInput(f"{where} must be finite and >= 0, got {weights[wrong[0]]} for sample {wrong[0]}")
+    if not weights.any():
+        raise BadInput(f"{where} must be positive for at least one sample, got zeros only")
     return weights
 
 

@@ -39,9 +39,7 @@ class FeatureStore:
     shape : tuple of int
         (features, samples).
     nnz : int
-        Nonzero values.
     target : Target or None
-        Target of the samples; see `gdm_dask.store.targets`.
     manifest : Manifest
         All facts known without reading the arrays, and the provenance.
     """
@@ -133,6 +131,14 @@ class FeatureStore:
         if problem is not None:
             raise DamagedStore(f"{self.url}: the targets are damaged: {problem}. {REMEDY}")
         return packed
+
+    @cached_property
+    def sample_weight(self) -> np.ndarray | None:
+        """Weights of the samples, which a fit uses unless it is given others; or None."""
+        weights = self._root_array("sample_weight") if "sample_weight" in self.manifest.arrays else None
+        if weights is not None and not (weights.min() >= 0 and 0 < weights.sum() < np.inf):
+            raise DamagedStore(f"{self.url}: the sample weights are damaged. {REMEDY}")
+        return weights
 
     @cached_property
     def sample_ids(self) -> list[str] | None:
@@ -240,11 +246,7 @@ class FeatureStore:
     def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
         """Return some features as a block, in the given order; read only the chunks that hold them.
 
-        Parameters
-        ----------
-        features : ndarray of int
-        held : callable, optional
-            Returns a block that is already in memory, by number, or None.
+        `held` returns a block that is already in memory, by number, or None.
         """
         features = check_features(features, self.shape[0])
 
@@ -273,10 +275,7 @@ class FeatureStore:
     def to_scipy(self, memory_limit: int | None = None) -> sp.csr_array:
         """Return the whole matrix (features x samples), for small stores.
 
-        Parameters
-        ----------
-        memory_limit : int, optional
-            Refuse a matrix that needs more bytes than this; by default a quarter of the machine's memory.
+        Refuses a matrix that needs more than `memory_limit` bytes; by default a quarter of the machine's memory.
         """
         limit = default_memory_limit() if memory_limit is None else memory_limit
         needed = 2 * sum(entry.nbytes_of(as_stored=False) for entry in self.manifest.blocks)
@@ -301,6 +300,7 @@ class FeatureStore:
             self._root_array(name)
         if self.target is not None:
             self.outputs()
+        _ = self.sample_weight
         with ThreadPoolExecutor(n_cores()) as pool:
             for size in pool.map(self._verify_block, range(self.n_blocks)):
                 if progress is not None:

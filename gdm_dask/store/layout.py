@@ -4,6 +4,7 @@
 
     STORE/zarr.json                  root group; its attribute "gdm_dask" is the manifest
     STORE/targets                    optional: (n,) class codes, or (n, K) float64 (format 1: labels, -1 or +1)
+    STORE/sample_weight              (n,) float64, optional: weight of each sample
     STORE/sample_ids/{offsets,text}  optional
     STORE/vocabulary                 (bytes,) uint8, optional: vocabulary that turns further documents into rows
     STORE/blocks/00000/indptr        (rows + 1,) uint32: where each feature's nonzeros begin   (sparse stores)
@@ -54,7 +55,7 @@ FORMAT_VERSION = 2
 ROOT = "zarr.json"
 LOCK = "ingest.lock"  # in an object store, names the ingest that writes it
 #: All names allowed in a store's folder.
-ROOT_NAMES = frozenset({ROOT, LOCK, "labels", "targets", "sample_ids", "vocabulary", "blocks"})
+ROOT_NAMES = frozenset({ROOT, LOCK, "labels", "targets", "sample_weight", "sample_ids", "vocabulary", "blocks"})
 _VALUES = "uint8 float32 float64 int32"
 _CODES = "uint8 uint16 uint32"
 #: Arrays of a block that a pass reads, in this order.
@@ -197,9 +198,8 @@ def _root_arrays(manifest: Manifest) -> dict[str, tuple[str, tuple[int, ...]]]:
         wanted["targets"] = ("float64", (n_samples, -1)) if is_numbers else (_CODES, (n_samples,))
     if "sample_ids/text" in there:
         wanted |= {"sample_ids/offsets": ("int64", (n_samples + 1,)), "sample_ids/text": ("uint8", (-1,))}
-    if "vocabulary" in there:
-        wanted["vocabulary"] = "uint8", (-1,)
-    return wanted
+    optional = {"vocabulary": ("uint8", (-1,)), "sample_weight": ("float64", (n_samples,))}
+    return wanted | {name: form for name, form in optional.items() if name in there}
 
 
 def _block_arrays(

@@ -6,6 +6,8 @@ import csv
 import io
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -29,22 +31,15 @@ def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
     return values
 
 
-def read_targets(path: str, n_samples: int) -> np.ndarray:
+def read_targets(path: str, n_samples: int, what: str = "labels") -> np.ndarray:
     """Read targets: ``.npy``, ``.csv`` with a column per output, or text with one value per line.
 
-    If a text file has `n_samples` + 1 lines, the first one is a header.
+    If a text file has `n_samples` + 1 lines, the first one is a header. `what` names the content in messages.
     """
-    try:
-        with open_file(path) as file:
-            if path.endswith(".npy"):
-                return _read_array(file)
-            text = io.StringIO(file.read().decode(), newline="")
-        lines = csv.reader(text) if path.endswith(".csv") else ([line.strip()] for line in text)
-        rows = [[word.strip() for word in row] for row in lines if any(row)]
-    except BadInput:
-        raise
-    except (ValueError, csv.Error, *BAD_ARRAYS) as error:
-        raise BadInput(f"{path}: labels cannot be read: {error}") from error
+    if path.endswith(".npy"):
+        with _readable(path, what), open_file(path) as file:
+            return _read_array(file)
+    rows = read_words(path, what)
     if len(rows) == n_samples + 1:
         del rows[0]
     for row in rows:
@@ -52,12 +47,35 @@ def read_targets(path: str, n_samples: int) -> np.ndarray:
             raise BadInput(
                 f"{path}: lines have {len(rows[0])} and {len(row)} values. Give every sample the same number of values."
             )
-    words = np.array(rows)
+    return as_columns(np.array(rows))
+
+
+def read_words(path: str, what: str = "labels") -> list[list[str]]:
+    """Return the words of each line of a ``.csv`` file; of any other, each line as one word. Skips empty lines."""
+    with _readable(path, what), open_file(path) as file:
+        text = io.StringIO(file.read().decode(), newline="")
+        lines = csv.reader(text) if path.endswith(".csv") else ([line.strip()] for line in text)
+        return [[word.strip() for word in row] for row in lines if any(row)]
+
+
+def as_columns(words: np.ndarray) -> np.ndarray:
+    """Return a table of words as numbers if all are; a single column as a vector."""
     values = words[:, 0] if words.ndim == 2 and words.shape[1] == 1 else words
     try:
         return values.astype(np.float64)
     except ValueError:
         return values
+
+
+@contextmanager
+def _readable(path: str, what: str) -> Iterator[None]:
+    """Name the file whose content cannot be read."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (ValueError, csv.Error, *BAD_ARRAYS) as error:
+        raise BadInput(f"{path}: {what} cannot be read: {error}") from error
 
 
 def _read_array(file: IO[bytes]) -> np.ndarray:

@@ -158,7 +158,7 @@ CODES = np.array([0, 0, 0, 1])
         ([1, 1, np.nan, 1], "must be finite and >= 0, got nan for sample 2"),
         ([1, 1, 1, np.inf], "must be finite and >= 0, got inf for sample 3"),
         (["much"] * 4, "must hold numbers"),
-        ([0, 0, 0, 0], "must be positive for a sample of each class, but all are zero in class 'no'"),
+        ([0, 0, 0, 0], "must be positive for at least one sample, got zeros only"),
         ([1, 1, 1, 0], "must be positive for a sample of each class, but all are zero in class 'yes'"),
     ],
 )

@@ -202,7 +202,7 @@ def test_bad_documents_are_named(tmp_path, name, content, message):
 
 def test_bad_folders_are_named(tmp_path):
     (tmp_path / "one").mkdir()
-    with pytest.raises(BadInput, match="expected two folders of documents"):
+    with pytest.raises(BadInput, match="expected at least two folders of documents"):
         open_corpus(tmp_path)
     place = as_packed(tmp_path / "packed")
     (place / "text.bin.gz").write_bytes((place / "text.bin.gz").read_bytes()[:-20])

@@ -82,3 +82,23 @@ def test_arrays_that_are_not_right_are_named(tmp_path: Path, make, settings: dic
     with pytest.raises(BadInput, match=message) as error:
         read_part(part)
     assert "a.npz" in str(error.value)
+
+
+def test_an_array_holds_the_weights_of_the_samples(tmp_path: Path) -> None:
+    x, y, w = np.arange(60.0).reshape(15, 2, 2), np.arange(15) % 3, 1.0 + np.arange(15)
+    path = saved(tmp_path / "a.npz", x=x, y=y, w=w)
+    settings = {"reader": "arrays", "sample_weight": "w", "classes": [0, 2]}
+    found = read_part(Part(settings, [path], "train", None, tmp_path))
+    assert found.options["sample_weight"].tolist() == w[y != 1].tolist()
+    shifted = read_part(Part(settings | {"shift": 1}, [path], "train", None, tmp_path))
+    assert shifted.options["sample_weight"].tolist() == w[y != 1].tolist() * 9
+    split = {"test_fraction": 0.3, "seed": 0}
+    parts = [read_part(Part(settings, [path], name, split, tmp_path)) for name in ("train", "test")]
+    for part in parts:
+        np.testing.assert_array_equal(part.options["sample_weight"], w[part.source[:, 0].astype(int) // 4])
+    assert sum(len(part.labels) for part in parts) == 10
+
+
+def test_weights_need_a_reader_that_knows_them(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"ingest\.train\.sample_weight: only the readers matrix, arrays, documents"):
+        read_part(Part({"reader": "svmlight", "sample_weight": "w"}, [tmp_path / "a.svm"], "train", None, tmp_path))

@@ -149,9 +149,9 @@ def _stat(path: Path) -> list[Any]:
 
 def _folders(place: Path) -> Corpus:
     classes = sorted(item for item in place.iterdir() if item.is_dir() and not item.name.startswith("."))
-    if len(classes) != 2:
+    if len(classes) < 2:
         names = ", ".join(item.name for item in classes) or "none"
-        raise BadInput(f"{place}: expected two folders of documents, one per class, got: {names}")
+        raise BadInput(f"{place}: expected at least two folders of documents, one per class, got: {names}")
     files = [(file, group.name) for group in classes for file in sorted(group.rglob("*")) if file.is_file()]
     identity = [_stat(file) for file, _ in files]
     lengths = np.array([entry[1] for entry in identity], np.int64)

@@ -1,0 +1,73 @@
+"""Sample weights at ingest: an array, a file, or a column beside the features or the targets."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+
+from gdm_dask.errors import BadInput
+from gdm_dask.settings.weights import check_weights
+from gdm_dask.store.folder import file_info
+from gdm_dask.store.target_files import as_columns, read_targets, read_words
+
+
+def take_columns(source: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Replace names of columns by their values, and return the source, the targets and the weights.
+
+    `y` and `sample_weight` may name columns of a pandas or Dask DataFrame, which are removed from the features;
+    `sample_weight` may also name a column of a ``.csv`` file of targets. Anything else stays as it is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"age": [31, 45], "bought": ["no", "yes"], "weight": [1.0, 2.5]})
+    >>> X, y, weights = take_columns(table, "bought", "weight")
+    >>> list(X.columns), y.tolist(), weights.tolist()
+    (['age'], ['no', 'yes'], [1.0, 2.5])
+    """
+    if hasattr(source, "columns") and hasattr(source, "dtypes"):
+        columns = list(source.columns)
+        taken = [name for name in (y, sample_weight) if isinstance(name, str) and name in columns]
+        values = {name: _values(source[name]) for name in taken}
+        given = [values[name] if isinstance(name, str) and name in values else name for name in (y, sample_weight)]
+        return source.drop(columns=taken) if taken else source, *given
+    if _is_path(sample_weight) and _is_path(y) and os.fspath(y).endswith(".csv"):
+        return source, *_split_file(os.fspath(y), os.fspath(sample_weight))
+    return source, y, sample_weight
+
+
+def load_weights(sample_weight: Any, n_samples: int) -> np.ndarray:
+    """Return the weights of all samples, checked; `sample_weight` is an array, or the path of a file."""
+    if _is_path(sample_weight):
+        path = os.fspath(sample_weight)
+        return check_weights(read_targets(path, n_samples, "weights"), n_samples, path)
+    return check_weights(_values(sample_weight), n_samples)
+
+
+def identity_of(sample_weight: Any) -> Any:
+    """Return what identifies the weights, so that an ingest resumes only with the same ones."""
+    if _is_path(sample_weight):
+        return file_info(os.fspath(sample_weight))
+    return crc32c(np.ascontiguousarray(_values(sample_weight)).tobytes())
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _values(column: Any) -> np.ndarray:
+    return np.asarray(column.compute() if hasattr(column, "dask") else column)
+
+
+def _split_file(path: str, name: str) -> tuple[Any, Any]:
+    """Return targets and weights from a ``.csv`` file with a column of this name; else both paths."""
+    head, *rows = read_words(path) or [[]]
+    if name not in head or any(len(row) != len(head) for row in rows):
+        return path, name
+    if len(head) == 1 or not rows:
+        raise BadInput(f"{path}: there are no targets beside the column {name!r}")
+    table, place = np.array(rows), head.index(name)
+    return as_columns(np.delete(table, place, axis=1)), table[:, place]
