@@ -33,7 +33,7 @@ coverage: $(VENV)/.installed
 
 # Each benchmark prints its figures, which are meaningful only on a quiet machine. Speed benchmarks keep data sets and
 # results in runs/bench and resume where they stopped. BENCH="--again ..." passes options: see pipelines/bench/frame.py.
-BENCHMARKS := ingest codecs engine cluster passes fits classes growth plan objects first_use
+BENCHMARKS := ingest codecs engine cluster passes fits classes targets growth plan objects first_use
 
 bench: $(addprefix bench-,$(BENCHMARKS))
 

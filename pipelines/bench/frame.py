@@ -41,18 +41,24 @@ Results = dict[tuple[str, str], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Line:
-    """A ratio and its bounds."""
+    """A ratio, or another measure, and its bounds."""
 
     text: str
     ratio: float
     at_least: float | None = None
     at_most: float | None = None
+    measure: str = "ratio"
+    digits: int = 2
 
     def __str__(self) -> str:
         bounds = [("at least", self.at_least, self.ratio >= (self.at_least or 0))]
         bounds += [("at most", self.at_most, self.ratio <= (self.at_most or 0))]
-        said = [f"{word} {bound:g}: {'holds' if holds else 'DOES NOT HOLD'}" for word, bound, holds in bounds if bound]
-        return f"{self.text}: ratio {self.ratio:.2f}" + (f" ({', '.join(said)})" if said else "")
+        said = [
+            f"{word} {bound:g}: {'holds' if holds else 'DOES NOT HOLD'}"
+            for word, bound, holds in bounds
+            if bound is not None
+        ]
+        return f"{self.text}: {self.measure} {self.ratio:.{self.digits}f}" + (f" ({', '.join(said)})" if said else "")
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class Benchmark:
         Computes the ratios from the available results.
     stored : bool
         Whether the data sets are defined in `datasets`; if not, the competitors generate their own.
+    competes : callable
+        Whether a competitor, by name, runs on a data set, by name; all run on all by default.
     """
 
     name: str
@@ -77,11 +85,13 @@ class Benchmark:
     peers: dict[str, Callable[[Dataset], dict[str, Any]]]
     lines: Callable[[Results], Iterator[Line]]
     stored: bool = True
+    competes: Callable[[str, str], bool] = lambda dataset, competitor: True
 
     @property
     def cells(self) -> list[tuple[str, str]]:
         """All cells as (data set, competitor)."""
-        return [(dataset, name) for dataset in self.datasets for name in (*self.ours, *self.peers)]
+        pairs = [(dataset, name) for dataset in self.datasets for name in (*self.ours, *self.peers)]
+        return [pair for pair in pairs if self.competes(*pair)]
 
 
 def main(benchmark: Benchmark) -> None:
