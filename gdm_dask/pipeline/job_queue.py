@@ -8,6 +8,7 @@ death of its worker, makes room for the next, because the task states decide and
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import dask
@@ -16,6 +17,7 @@ import distributed
 from gdm_dask.engine.cluster import GONE, seconds
 from gdm_dask.errors import EngineError, GdmError
 from gdm_dask.system import interrupts
+from gdm_dask.system.sealed import ByValue
 
 #: Key of the entries in the scheduler's metadata.
 ENTRIES = "gdm-jobs"
@@ -50,8 +52,16 @@ def enter(client: distributed.Client, job: str, priority: int) -> None:
 
 
 def forget(client: distributed.Client, job: str) -> None:
-    """Remove the entry of a job."""
+    """Remove the entry and the log of a job."""
     ask(client, "set_metadata", keys=[ENTRIES, job], value=None)
+    with suppress(AttributeError):  # other versions of Dask keep events elsewhere
+        client.run_on_scheduler(ByValue(_drop_events), [job, f"{job}-cancel"])
+
+
+def _drop_events(topics: list[str], dask_scheduler: Any) -> None:
+    """Drop events on the scheduler, which has no call for it."""
+    for topic in topics:
+        dask_scheduler._broker.truncate(topic)
 
 
 def entries(client: distributed.Client) -> dict[str, dict[str, Any]]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import distributed
 import psutil
+from distributed.scheduler import KilledWorker
 
 import gdm_dask
 from gdm_dask.cutting_plane.iteration import Iteration
@@ -231,7 +232,7 @@ def job_status(client: distributed.Client, job: str) -> dict[str, Any]:
         raise BadInput(f"the cluster has no job {job!r} (known: {', '.join(jobs) or 'none'})")
     status = jobs[job]
     if status["state"] == "failed" and not status["error"]:  # its workers died, so it could not report the error
-        status["error"] = str(client.get_dataset(job).exception(timeout=HAND_OVER))
+        status["error"] = _why(client.get_dataset(job).exception(timeout=HAND_OVER))
     lines = _lines(client, job)
     return {**status, "last": lines[-1][1] if lines else ""}
 
@@ -282,7 +283,19 @@ def wait_for_job(client: distributed.Client, job: str) -> None:
             raise Cancelled(f"{job} was cancelled") from None
         if reason := refusal(error):
             raise EngineError(reason) from None
-        raise EngineError(f"{job} failed: {type(error).__name__}: {error}. 'gdm logs' shows how far it got.") from error
+        raise EngineError(f"{job} failed: {_why(error)}") from error
+
+
+def _why(error: BaseException) -> str:
+    """Return the error of a job that could not report it, with the remedy."""
+    if not isinstance(error, KilledWorker):
+        return f"{type(error).__name__}: {error}. 'gdm logs' shows how far it got."
+    return (
+        f"the workers of its driver died {error.allowed_failures + 1} times, the last one at "
+        f"{error.last_worker.address}, probably out of memory. See the log of that worker; submit the job again with "
+        "--resume to go on from its last cut. distributed.scheduler.allowed-failures in the configuration of the "
+        f"scheduler, now {error.allowed_failures}, sets how many such deaths a job survives."
+    )
 
 
 def fetch_job(client: distributed.Client, job: str, target: str | os.PathLike[str], overwrite: bool = False) -> Path:

@@ -39,7 +39,7 @@ def sealed_task(function: Callable[..., Any], of_many: bool = False) -> Callable
 
     With `of_many`, the item is a list of values that are sealed one by one.
     """
-    return partial(_ByValue(), fingerprint(), seal(function), of_many)
+    return partial(ByValue(_run), fingerprint(), seal(function), of_many)
 
 
 def refusal(error: BaseException) -> str | None:
@@ -93,23 +93,25 @@ def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, arg
         raise distributed.Reschedule from None  # Dask forgets a task that it has cancelled
 
 
-class _ByValue:
-    """`_run`, pickled with its code."""
+class ByValue:
+    """A function of a module, pickled with its code: it needs no import where it arrives."""
 
-    __name__ = "sealed"
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self.__name__ = function, "sealed"
 
-    def __call__(self, *args: Any) -> Sealed:
-        return _run(*args)
+    def __call__(self, *args: Any) -> Any:
+        """Call the function."""
+        return self._function(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (_pickled_run(),)
+        return pickle.loads, (_pickled(self._function),)
 
 
 @cache
-def _pickled_run() -> bytes:
-    module = sys.modules[__name__]
+def _pickled(function: Callable[..., Any]) -> bytes:
+    module = sys.modules[function.__module__]
     cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(_run))
+        return bytes(cloudpickle.dumps(function))
     finally:
         cloudpickle.unregister_pickle_by_value(module)

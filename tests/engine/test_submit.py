@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -236,6 +237,7 @@ def test_six_jobs_on_workers_that_hold_one_driver(store, expected, fresh, tmp_pa
         assert all(facts["memory"] < 0.8 * 700e6 for facts in status)  # above that, Dask pauses a worker
         assert purge_jobs(client, keep=4) == 2
         assert [facts["job"] for facts in list_jobs(client)] == jobs[2:]
+        assert [job for job in jobs if client.get_events(job)] == jobs[2:]  # the scheduler keeps no logs of the others
 
 
 def test_a_job_whose_driver_is_too_large_is_refused(store, fresh, tmp_path: Path) -> None:
@@ -268,7 +270,8 @@ def test_a_scheduler_that_falls_silent_is_given_up(fresh) -> None:
 
 def driver_of(cluster: Cluster, client: distributed.Client, job: str) -> Started:
     """Find the worker process that runs the job's driver."""
-    address = next(line for _, line in job_log(client, job) if line.startswith("started on")).split()[2].rstrip(",")
+    starts = [line for _, line in job_log(client, job) if line.startswith("started on")]
+    address = starts[-1].split()[2].rstrip(",")
     return next(worker for worker in cluster.workers if address in worker.text and worker.process.poll() is None)
 
 
@@ -284,6 +287,43 @@ def test_the_worker_of_the_driver_is_killed(store, expected, cluster, client, tm
     assert sum("cut 1:" in line for _, line in job_log(client, job)) == 1  # it resumed from the checkpoint
     fetch_job(client, job, tmp_path / "fetched")
     same_model(tmp_path / "fetched", expected)
+
+
+def n_lines(client: distributed.Client, job: str, begin: str) -> int:
+    return sum(line.startswith(begin) for _, line in job_log(client, job))
+
+
+def test_a_job_survives_as_many_deaths_as_the_scheduler_allows(store, expected, tmp_path: Path, monkeypatch) -> None:
+    n_allowed = 1
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", str(n_allowed))
+    fresh = Cluster(tmp_path / "cluster", n_workers=2)
+    run = str(tmp_path / "run")
+    try:
+        with distributed.Client(fresh.address, set_as_default=False) as client:
+            fresh.fault("top", "lag", times=FOREVER)
+            job = submit_fit(client, store.url, run, SETTINGS)
+            for death in range(n_allowed + 1):
+                until(partial(n_lines, client, job, f"cut {death + 1}:"), f"cut {death + 1}")
+                assert n_lines(client, job, "started on") == death + 1
+                driver_of(fresh, client, job).signal(signal.SIGKILL)
+                fresh.add_worker()
+            with pytest.raises(
+                EngineError, match=rf"of its driver died {n_allowed + 1} times, the last one at tcp://.* --resume"
+            ):
+                wait_for_job(client, job)
+            status = job_status(client, job)
+            assert status["state"] == "failed"
+            assert (
+                f"allowed-failures in the configuration of the scheduler, now {n_allowed}, sets how many"
+                in status["error"]
+            )
+            fresh.refresh(2)
+            again = submit_fit(client, store.url, run, SETTINGS, resume=True)
+            wait_for_job(client, again)
+            assert n_lines(client, again, "cut 1:") == 0  # it went on after the last cut
+    finally:
+        fresh.end()
+    same_model(tmp_path / "run", expected)
 
 
 def test_a_job_on_a_cluster_of_one_thread(store, expected, cluster, client, tmp_path: Path) -> None:
