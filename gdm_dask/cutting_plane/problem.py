@@ -84,6 +84,7 @@ class Problem:
         if settings.constraints is not None:
             self.supports, self.include = constrained(self.supports, settings.constraints), settings.constraints.include
         self.master = Master(targets, settings.C, weights, self.task.search, settings.intercept, MASTER_TOL)
+        self._least_effective = self.task.least_effective(self.master.total_weight)
         self.cuts: list[list[int]] = []
         self.solution: MasterSolution | None = None
         self.lower_bounds: list[float] = []
@@ -130,9 +131,8 @@ class Problem:
 
     def _question(self, k: int, n_values: int) -> Question:
         n_least = LEAST_CUTS * self.settings.cut_size
-        least_effective = self.task.least_effective(self.master.total_weight)
         return Question(
-            self.master.duals, k, self.supports.known(), n_values, n_least, least_effective=least_effective,
+            self.master.duals, k, self.supports.known(), n_values, n_least, least_effective=self._least_effective,
             variables=self.supports.variables,
         )  # fmt: skip
 
