@@ -19,6 +19,7 @@ from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
+from gdm_dask.ingestion.objects import common_type
 from gdm_dask.model import names_in
 from gdm_dask.settings.settings import CONSTRAINTS, Settings, constraints_from, settings_from
 from gdm_dask.settings.weights import sample_weights
@@ -61,14 +62,20 @@ def check_training_data(machine: GroupDiscovery, X: Any, y: Any, task: str) -> t
         names = _column_names(X)
         if names is not None:
             machine.feature_names_in_ = np.array(names, dtype=object)
+        if hasattr(X, "dtypes"):
+            common_type(X)  # names a column that holds no numbers
         X = as_dask_matrix(X)
         n_samples, machine.n_features_in_ = X.shape
         y = y.compute() if is_dask(y) else y
     else:
-        X, y = validate_data(
-            machine, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,
-            multi_output=task == "regression",
-        )  # fmt: skip
+        try:
+            X, y = validate_data(
+                machine, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,
+                multi_output=task == "regression",
+            )  # fmt: skip
+        except ValueError:
+            _name_bad_column(X)
+            raise
         n_samples = X.shape[0]
     if y is None:
         raise BadInput("requires y to be passed, but the target y is None: pass labels or numbers")
@@ -122,6 +129,20 @@ def weights_of(
         given = X.sample_weight
     classes = np.array(getattr(target, "classes", ()))
     return sample_weights(given, class_weight, classes, np.argmax(target.members(Y), axis=0))
+
+
+def _name_bad_column(X: Any) -> None:
+    """Raise an error with the first column of a DataFrame that has values other than numbers, if there is one."""
+    if not hasattr(X, "dtypes") or not hasattr(X, "columns"):
+        return
+    common_type(X)
+    missing = X.columns[X.isna().any()]
+    if len(missing):
+        row = X[missing[0]].isna().to_numpy().argmax()
+        raise BadInput(
+            f"column {str(missing[0])!r} of the DataFrame contains NaN, first in row {row} (counted from 0): fill or "
+            "remove missing values first"
+        )
 
 
 def _column_names(X: Any) -> list[str] | None:

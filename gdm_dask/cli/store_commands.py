@@ -25,22 +25,25 @@ Paths = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE... STORE",
-        help="svmlight text (also .gz .bz2 .xz; several files are one set), scipy .npz, Matrix Market .mtx, "
-        "dense .npy or .zarr. The last argument is the new store.",
+        help="svmlight text (also .gz .bz2 .xz; several files are one set), tables .csv, .tsv, .parquet, "
+        "scipy .npz, Matrix Market .mtx, dense .npy or .zarr. The last argument is the new store.",
     ),
 ]
 Targets = Annotated[
     str | None,
     typer.Option(
-        "--target", "--labels", metavar="FILE", help="Labels or numbers for a matrix file: .npy, .csv or text."
+        "--target",
+        "--labels",
+        metavar="COLUMN|FILE",
+        help="Labels or numbers: a column of a table, or for any matrix a file (.npy, .csv or text).",
     ),
 ]
 SampleWeight = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|COLUMN",
-        help="Weights of the samples, which fits use: .npy, .csv or text; or a column of the documents, or of a "
-        "--target .csv with a header.",
+        help="Weights of the samples, which fits use: .npy, .csv or text; or a column of the table, of the "
+        "documents, or of a --target .csv with a header.",
     ),
 ]
 Task = Annotated[str | None, typer.Option(help="classification or regression; by default inferred from the target.")]
@@ -142,6 +145,8 @@ def ingest(
       gdm ingest train.svm.bz2 train.zarr
 
       gdm ingest test.svm test.zarr --like train.zarr
+
+      gdm ingest genes.csv.gz genes.zarr --target diagnosis
 
       gdm ingest counts.npz counts.zarr --target y.txt --memory-limit 2GB
 

@@ -67,14 +67,14 @@ def ingest(source: Any, path: str | os.PathLike[str], y: Any = None, **options: 
     Parameters
     ----------
     source : path, list of paths, or matrix
-        svmlight/libsvm text (plain, .gz, .bz2, .xz; several files are one set), a scipy ``.npz``, a Matrix Market
-        ``.mtx``, a dense ``.npy`` or Zarr array; or a NumPy or scipy matrix, a Dask array, a DataFrame. Objects and
-        matrix files are samples x features.
+        svmlight/libsvm text (plain, .gz, .bz2, .xz; several files are one set), a table (``.csv``, ``.tsv``,
+        ``.parquet``), a scipy ``.npz``, a Matrix Market ``.mtx``, a dense ``.npy`` or Zarr array; or a NumPy or scipy
+        matrix, a Dask array, a DataFrame. Objects, tables and matrix files are samples x features.
     path : path or URL
         Destination of the store.
     y : array, path or name, optional
         Labels or numbers to predict, if the source does not contain them: an array, a file, or the name of a column of
-        a DataFrame, which then is no feature. A store does not need any.
+        a DataFrame or table, which then is no feature. A store does not need any.
     **options
         See `run_ingest`.
 
@@ -159,7 +159,7 @@ def run_ingest(
         Bytes of source to sort at a time; by default derived from the memory limit. The store does not depend on it.
     sample_weight : array, path or name, optional
         Nonnegative weights of the samples, which fits on the store use unless they are given others: an array, a file,
-        or the name of a column of a DataFrame, or of the ``.csv`` file of the targets.
+        or the name of a column of a DataFrame, of a table, or of the ``.csv`` file of the targets.
     """
     compiled = compile_seconds()
     if isinstance(like, (str, os.PathLike)):
@@ -168,12 +168,16 @@ def run_ingest(
         if n_features not in (None, like.shape[0]):
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
-    options = IngestOptions(n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task)
+    weight_column = sample_weight if isinstance(sample_weight, str) else None
+    options = IngestOptions(
+        n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task, weight_column
+    )
     y, sample_weight = (_reachable(one, storage_options) if isinstance(one, str) else one for one in (y, sample_weight))
     if hasattr(source, "columns") or sample_weight is not None:
         source, y, sample_weight = given_weights.take_columns(source, y, sample_weight)
     given = open_source(_reachable(source, storage_options), y, options)
     facts = given.facts
+    sample_weight = sample_weight if facts.sample_weight is None else facts.sample_weight
     targets = _known_targets(facts, like, task)
     names = _feature_names(feature_names, facts, like, n_features)
     limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)

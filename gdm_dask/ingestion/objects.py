@@ -28,11 +28,11 @@ def from_object(data: Any, y: Any) -> Source:
     if hasattr(data, "dtypes") and hasattr(data, "columns"):  # a pandas or Dask DataFrame
         names = [str(column) for column in data.columns]
         if hasattr(data, "to_dask_array"):
-            data = data.astype(_common_type(data)).to_dask_array(lengths=True)
+            data = data.astype(common_type(data)).to_dask_array(lengths=True)
         else:
             if not isinstance(data.index, sys.modules["pandas"].RangeIndex):
                 sample_ids = [str(label) for label in data.index]
-            data = _frame_values(data)
+            data = frame_values(data)
     if hasattr(data, "dask"):
         source = _from_dask(data, y)
     elif sp.issparse(data):
@@ -43,7 +43,7 @@ def from_object(data: Any, y: Any) -> Source:
     return source
 
 
-def _common_type(frame: Any) -> np.dtype:
+def common_type(frame: Any) -> np.dtype:
     """Return the NumPy type that holds all columns of a DataFrame."""
     found = []
     for column, kind in frame.dtypes.items():
@@ -56,8 +56,9 @@ def _common_type(frame: Any) -> np.dtype:
     return np.result_type(*found) if found else np.dtype(np.float64)
 
 
-def _frame_values(frame: Any) -> Any:
-    common = _common_type(frame)
+def frame_values(frame: Any) -> Any:
+    """Return the values of a pandas DataFrame in one type that holds all of them; sparse columns stay sparse."""
+    common = common_type(frame)
     if len(frame.columns) and all(hasattr(kind, "subtype") for kind in frame.dtypes):
         return frame.sparse.to_coo().tocsr()
     for position, kind in enumerate(frame.dtypes):

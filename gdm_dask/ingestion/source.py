@@ -37,6 +37,7 @@ class IngestOptions:
     codec: str
     block_bytes: int
     task: str | None = None
+    weight_column: str | None = None  # of a table; or the path of a file of weights
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -93,6 +94,8 @@ class SourceFacts:
         Sizes, if known beforehand; `n_entries` is the number of entries that a file declares, zeros included.
     labels : ndarray, optional
         Labels or numbers of all samples; None if the slabs carry them, or if there are none.
+    sample_weight : ndarray, optional
+        Weights of all samples, from a column.
     feature_names, sample_ids : list of str, optional
     vocabulary : Vocabulary, optional
         Vocabulary of documents, to be kept in the store.
@@ -111,6 +114,7 @@ class SourceFacts:
     n_features: int | None = None
     n_entries: int | None = None
     labels: np.ndarray | None = None
+    sample_weight: np.ndarray | None = None
     feature_names: list[str] | None = None
     sample_ids: list[str] | None = None
     vocabulary: Vocabulary | None = None

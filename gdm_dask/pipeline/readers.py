@@ -93,7 +93,7 @@ def _split(source: Source, part: Part) -> Source:
 def _matrix(part: Part) -> Input:
     if part.split is not None:
         raise BadInput("ingest.split: a matrix file cannot be split: add [ingest.test], or use the arrays reader")
-    labels = str(part.files[-1]) if len(part.files) > 1 else None
+    labels = str(part.files[-1]) if len(part.files) > 1 else part.settings.get("target")
     return Input(str(part.files[0]), labels, _weighed(part.settings.get("sample_weight")))
 
 

@@ -44,6 +44,7 @@ _SET = Table(
         "on_error": Key(str, choices=("raise", "skip")),
         # matrix
         "labels": TEXT,  # acquired file with the labels, second in `files`
+        "target": TEXT,  # column of a table
         # arrays
         "x": TEXT,
         "y": TEXT,

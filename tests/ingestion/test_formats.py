@@ -66,6 +66,9 @@ def test_all_formats_of_the_package_are_found():
         ".npz": "NpzMatrix",
         ".npy": "NpyMatrix",
         ".zarr": "ZarrMatrix",
+        ".csv": "CsvTable",
+        ".tsv": "CsvTable",
+        ".parquet": "ParquetTable",
     }
     for suffix, name in found.items():
         for path in (f"a/b{suffix}", f"A/B{suffix.upper()}", f"s3://a/b{suffix}/", f"b{suffix}.gz"):

@@ -1,0 +1,76 @@
+"""Columns of a table: features, sample ids, sample weights and the target, told apart by their names."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.store.target_files import as_columns
+
+#: Names of the column that holds the sample ids: without a name, as pandas and R write row names.
+ID_NAMES = ("", "__index_level_0__")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are what, by position.
+
+    Attributes
+    ----------
+    names : list of str
+        All columns.
+    target, weights, ids : int or None
+    """
+
+    names: list[str]
+    target: int | None = None
+    weights: int | None = None
+    ids: int | None = None
+
+    @property
+    def others(self) -> list[int]:
+        """Positions of the columns that are not features."""
+        return [place for place in (self.target, self.weights, self.ids) if place is not None]
+
+    @property
+    def features(self) -> list[int]:
+        """Positions of all other columns."""
+        others = set(self.others)
+        return [place for place in range(len(self.names)) if place not in others]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features."""
+        return [self.names[place] for place in self.features]
+
+
+def tell_apart(names: list[str], y: Any, weights: str | None, where: str) -> Columns:
+    """Return the columns of a table; `y` and `weights` may name two of them."""
+    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+    if count > 1:
+        raise BadInput(f"{where}: {count} columns are named {name!r}: give each column a name of its own")
+    place = {name: number for number, name in enumerate(names)}
+    target = place.get(y) if isinstance(y, str) else None
+    if isinstance(y, str) and target is None and "://" not in y and not os.path.exists(y):
+        raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {_some(names)}")
+    ids = next((place[name] for name in ID_NAMES if name in place), None)
+    columns = Columns(names, target, None if weights is None else place.get(weights), ids)
+    if not columns.features:
+        raise BadInput(f"{where}: no column is left for the features; the columns are {_some(names)}")
+    return columns
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+def filled_column(words: np.ndarray, name: str, where: str) -> np.ndarray:
+    """Return a column of words as numbers if all of them are; refuse an empty word."""
+    if (empty := np.flatnonzero(words == "")).size:
+        raise BadInput(f"{where}: column {name!r} is empty for sample {empty[0]} (counted from 0): fill it")
+    return as_columns(words)

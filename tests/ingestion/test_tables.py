@@ -1,0 +1,186 @@
+"""Tables with named columns as sources: CSV, TSV and Parquet files."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.store_helpers import gdm
+
+import gdm_dask
+from gdm_dask.errors import BadInput
+from gdm_dask.pipeline import load_pipeline, run_pipeline
+
+N_SAMPLES, N_FEATURES = 500, 30
+
+
+def some_table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((N_SAMPLES, N_FEATURES)) * 10.0 ** rng.integers(-9, 9, N_FEATURES)
+    values[rng.random(values.shape) < 0.3] = 0.0
+    frame = pd.DataFrame(values, columns=[f"gene {number}, left" for number in range(N_FEATURES)])
+    frame.insert(4, "diagnosis", np.where(values[:, 0] > 0, "ill, or so", "well"))
+    return frame.set_index(pd.Index([f"patient {number}" for number in range(N_SAMPLES)]))
+
+
+def assert_same(store: gdm_dask.FeatureStore, table: pd.DataFrame, target: str = "diagnosis") -> None:
+    values = table.drop(columns=target)
+    np.testing.assert_array_equal(store.to_scipy().toarray().T, values.to_numpy())
+    assert store.feature_names == list(values.columns)
+    np.testing.assert_array_equal(store.y, table[target].to_numpy())
+
+
+WRITERS = {
+    "a.csv": lambda table, path: table.to_csv(path),
+    "a.csv.gz": lambda table, path: table.to_csv(path),
+    "a.tsv": lambda table, path: table.to_csv(path, sep="\t"),
+    "semicolons.csv": lambda table, path: table.to_csv(path, sep=";"),
+    "windows.csv": lambda table, path: table.to_csv(path, lineterminator="\r\n", encoding="utf-8-sig"),
+    "a.parquet": lambda table, path: table.to_parquet(path, row_group_size=70),
+}
+
+
+@pytest.mark.parametrize("run_bytes", ["16kB", None])
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_table_keeps_values_names_ids_and_target(tmp_path: Path, name: str, run_bytes: str | None) -> None:
+    table = some_table()
+    WRITERS[name](table, tmp_path / name)
+    store = gdm_dask.ingest(str(tmp_path / name), tmp_path / "a.zarr", "diagnosis", run_bytes=run_bytes)
+    assert_same(store, table)
+    assert store.sample_ids == list(table.index)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_column_holds_the_sample_weights(tmp_path: Path, name: str) -> None:
+    table = some_table()
+    weighed = table.assign(times=np.arange(N_SAMPLES) % 3)
+    WRITERS[name](weighed, tmp_path / name)
+    store = gdm_dask.ingest(str(tmp_path / name), tmp_path / "a.zarr", "diagnosis", sample_weight="times")
+    assert_same(store, table)
+    np.testing.assert_array_equal(store.sample_weight, weighed["times"])
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
+def test_tables_are_the_same_on_other_schedulers(tmp_path: Path, scheduler: str) -> None:
+    table = some_table()
+    for name in ("a.csv", "a.parquet"):
+        WRITERS[name](table, tmp_path / name)
+        there = tmp_path / f"{name}.zarr"
+        assert_same(gdm_dask.ingest(str(tmp_path / name), there, "diagnosis", scheduler=scheduler, n_workers=2), table)
+
+
+def test_a_number_column_is_a_number_to_predict(tmp_path: Path) -> None:
+    table = some_table().rename(columns={"gene 3, left": "age"})
+    for name in ("a.csv", "a.parquet"):
+        WRITERS[name](table.drop(columns="diagnosis"), tmp_path / name)
+        store = gdm_dask.ingest(str(tmp_path / name), tmp_path / f"{name}.zarr", "age")
+        assert_same(store, table.drop(columns="diagnosis"), "age")
+        assert store.own_target().kind == "numbers"
+
+
+def test_a_table_needs_no_target_and_takes_one_from_a_file(tmp_path: Path) -> None:
+    table = some_table()
+    table.drop(columns="diagnosis").to_csv(tmp_path / "a.csv", index=False)
+    path = str(tmp_path / "a.csv")
+    assert gdm_dask.ingest(path, tmp_path / "a.zarr").target is None
+    (tmp_path / "y.txt").write_text("\n".join(table["diagnosis"]))
+    assert_same(gdm_dask.ingest(path, tmp_path / "b.zarr", str(tmp_path / "y.txt")), table)
+    assert_same(gdm_dask.ingest(path, tmp_path / "c.zarr", table["diagnosis"]), table)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "message"),
+    [
+        ("a,b,y\n1,2,0\n3,x,1\n", "y", "line 3, column 'b': 'x' is not a finite number"),
+        ("a,b,y\n1,2,0\n\n3,,1\n", "y", "line 4, column 'b': '' is not a finite number"),
+        ("a,b,y\n1,nan,0\n3,4,1\n", "y", "line 2, column 'b': 'nan' is not a finite number"),
+        ("a,b,y\n1,2,0\n3,1e999,1\n", "y", "line 3, column 'b': '1e999' is not a finite number"),
+        ("y,a,b\n0,1,2\n1,3\n", "y", "line 3: the line has 2 fields, the header 3"),
+        ("a,b,y\n1,2,0\n3,4,1,5\n", "y", "line 3: the line has 4 fields, the header 3"),
+        ("a,b,y\n1,2,\n3,4,1\n", "y", "column 'y' is empty for sample 0"),
+        ("a,b,y\n1,2,0\n3,4,1\n", "z", "line 1: 'z' is neither a column nor a file; the columns are a, b, y"),
+        ("a,a,y\n1,2,0\n3,4,1\n", "y", "line 1: 2 columns are named 'a'"),
+        ("y\n1\n2\n", "y", "line 1: no column is left for the features"),
+        ("1,2,0\n3,4,1\n", None, "line 1: must name the columns, got the numbers 1, 2, 0"),
+        ("", None, "line 1: must name the columns, got an empty line"),
+        ("a,b\n", None, "there are no samples"),
+    ],
+)
+def test_a_bad_table_is_refused_by_its_place(tmp_path, capsys, text: str, target: str | None, message: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    options = [] if target is None else ["--target", target]
+    code, _, err = gdm(capsys, "ingest", path, tmp_path / "bad.zarr", *options, "--scheduler", "synchronous")
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert not (tmp_path / "bad.zarr").exists()
+
+
+def test_text_in_a_parquet_column_is_refused_by_name(tmp_path: Path) -> None:
+    pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match="column 'b' of the DataFrame does not hold numbers"):
+        gdm_dask.ingest(str(tmp_path / "a.parquet"), tmp_path / "a.zarr", scheduler="synchronous")
+
+
+def test_a_truncated_parquet_file_is_refused(tmp_path: Path) -> None:
+    some_table().to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
+    with pytest.raises(BadInput, match=r"b\.parquet: not a complete Parquet file"):
+        gdm_dask.ingest(str(tmp_path / "b.parquet"), tmp_path / "b.zarr")
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch) -> None:
+    some_table().to_parquet(tmp_path / "a.parquet")
+    load = builtins.__import__
+
+    def without_pyarrow(name: str, *args: object, **options: object) -> object:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return load(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    with pytest.raises(BadInput, match=r"pip install 'gdm_dask\[parquet\]'"):
+        gdm_dask.ingest(str(tmp_path / "a.parquet"), tmp_path / "a.zarr")
+
+
+PIPELINE = """
+name = "table"
+[acquire.genes]
+path = "genes.csv"
+[ingest.train]
+reader = "matrix"
+files = "genes"
+target = "diagnosis"
+[fit]
+n_features_to_select = 3
+scheduler = "synchronous"
+"""
+
+
+def test_a_pipeline_names_the_target_of_a_table(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GDM_RUNS", raising=False)
+    some_table().to_csv("genes.csv")
+    Path("table.toml").write_text(PIPELINE)
+    assert run_pipeline(load_pipeline("table.toml")).status == "done"
+    assert_same(gdm_dask.open_store("runs/table/data/train.zarr"), some_table())
+
+
+@pytest.mark.parametrize("as_dask", [False, True])
+def test_fit_names_the_bad_column_of_a_data_frame(as_dask: bool) -> None:
+    table, y = some_table().drop(columns="diagnosis"), np.arange(N_SAMPLES) % 2
+    text = table.assign(name="x")
+    missing = table.copy()
+    missing.iloc[7, 2] = np.nan
+    if as_dask:
+        import dask.dataframe as dd
+
+        text = dd.from_pandas(text, npartitions=2)
+    with pytest.raises(BadInput, match="column 'name' of the DataFrame does not hold numbers"):
+        gdm_dask.GroupDiscoveryMachine(3).fit(text, y)
+    if not as_dask:
+        with pytest.raises(BadInput, match="column 'gene 2, left' of the DataFrame contains NaN, first in row 7"):
+            gdm_dask.GroupDiscoveryMachine(3).fit(missing, y)
