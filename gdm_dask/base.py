@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
-        groups_of: Mapping[str, Any] | None = None,
+        groups_of: Any = None,
         measure: str = "pearson",
         linkage: str = "star",
     ) -> None:

@@ -68,9 +68,10 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         `n_features_to_select`, and cover the features that correlate with them. They may correlate with each other.
     exclude : list of str or int, optional
         Names or numbers of features that are never supports. They may be affiliated with one.
-    groups_of : dict, optional
+    groups_of : dict or list, optional
         Features that enter together, such as the one-hot columns of a variable: maps the name of each variable to a
-        list of names or numbers of features. A variable counts as one of `n_features_to_select`, and its score is the
+        list of names or numbers of features; or a list of such lists; or the variable of each feature, in order, None
+        for a feature on its own. A variable counts as one of `n_features_to_select`, and its score is the
         norm of the scores of its features. No two variables have features that correlate; within a variable they may.
         Features that cannot be supports, such as constant or excluded ones, do not enter with the others. The first k
         variables to enter are taken.
@@ -190,7 +191,7 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
-        groups_of: Mapping[str, Any] | None = None,
+        groups_of: Any = None,
         measure: str = "pearson",
         linkage: str = "star",
     ) -> None:

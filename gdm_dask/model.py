@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
+from gdm_dask.settings.constraints import named_variables
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.arrays import pack_text, unpack_text
 from gdm_dask.store.folder import local_folder, write_whole
@@ -234,7 +235,10 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
         arrays |= {f"names_in.{key}": value for key, value in pack_text(list(model.feature_names_in_)).items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    parameters = {name: plain(value) for name, value in model.get_params().items() if name != "scheduler"}
+    given = model.get_params()
+    if given.get("groups_of") is not None:
+        given["groups_of"] = named_variables(given["groups_of"], model.n_features_in_)
+    parameters = {name: plain(value) for name, value in given.items() if name != "scheduler"}
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -76,7 +75,7 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         master: str | None = None,
         include: Any = None,
         exclude: Any = None,
-        groups_of: Mapping[str, Any] | None = None,
+        groups_of: Any = None,
         measure: str = "pearson",
         linkage: str = "star",
     ) -> None:

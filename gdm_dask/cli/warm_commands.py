@@ -39,6 +39,8 @@ WRITTEN: dict[Kind, list[Callable[[float], str]]] = {
 #: Samples and features of sparse sets: larger ones need wider integers, and a second digit to sort by.
 SIZES = tuple(itertools.product((400, 70_000), (300, 300_000, 5_000_000)))
 ALWAYS = 99  #: A feature that every sample has.
+#: Values whose features have few states, and the measures for all others.
+DISCRETE, CONTINUOUS = ("one", "uint8"), ("pearson", "spearman", "cosine")
 
 
 @app.command()
@@ -70,14 +72,20 @@ def warm(
 
 
 def _use(store: FeatureStore) -> None:
-    """Fit, then run the products that this fit may not have needed."""
+    """Fit every kind of target, with and without weights, and every measure; then use what they may not have needed."""
     import numpy as np
 
-    from gdm_dask import GroupDiscoveryMachine
+    from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor
     from gdm_dask.features.correlation import centred
+    from gdm_dask.features.measures import MEASURES
     from gdm_dask.master.rows import Rows
 
-    GroupDiscoveryMachine(4, scheduler="threads").fit(store)
+    numbers = np.arange(store.shape[1])
+    for weights in (None, 1.0 + numbers % 2):
+        for measure in MEASURES if store.manifest.value_type in DISCRETE else CONTINUOUS:
+            GroupDiscoveryMachine(4, measure=measure, scheduler="threads").fit(store, sample_weight=weights)
+        GroupDiscoveryMachine(4, scheduler="threads").fit(store, numbers % 3, weights)
+        GroupDiscoveryRegressor(4, scheduler="threads").fit(store, np.sqrt(numbers), weights)
     block = store.load_block(0)
     some = block.rows(np.flatnonzero(block.norms)[:4])
     rows = Rows(block.n_samples)

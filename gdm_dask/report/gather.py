@@ -126,6 +126,10 @@ def _parameters(model: FittedModel) -> dict[str, Any]:
         "fit_intercept", "class_weight", "groups", "certify",
     )  # fmt: skip
     parameters = model.get_params()
+    if parameters.get("groups_of") is not None:
+        from gdm_dask.settings.constraints import named_variables
+
+        parameters["groups_of"] = named_variables(parameters["groups_of"], model.n_features_in_)
     counts = {
         name: f"{len(parameters[name]):,} {what}{'' if len(parameters[name]) == 1 else 's'}"
         for name, what in (("include", "feature"), ("exclude", "feature"), ("groups_of", "variable"))

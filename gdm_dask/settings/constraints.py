@@ -129,8 +129,8 @@ def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Con
     Parameters
     ----------
     parameters : dict
-        `include` and `exclude`: None, or lists of names and numbers of features. `groups_of`: None, or a dict of such
-        lists. `n_features_to_select` limits the number of included variables.
+        `include` and `exclude`: None, or lists of names and numbers of features. `groups_of`: None, a dict or a list
+        of such lists, or the variable of each feature. `n_features_to_select` limits the number of included variables.
     n_features : int
     names : callable
         See `Names`; called only if there are names to look up.
@@ -142,7 +142,7 @@ def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Con
     ([1, 2], [0])
     """
     given = {name: _as_list(name, parameters.get(name)) for name in ("include", "exclude")}
-    together = _as_lists(parameters.get("groups_of"))
+    together = named_variables(parameters.get("groups_of"), n_features)
     items = itertools.chain(*given.values(), *together.values())
     place = _places([item for item in items if isinstance(item, str)], names)
     found = {name: _numbers(f"`{name}`", items, n_features, place) for name, items in given.items()}
@@ -185,13 +185,27 @@ def _variables(
     return (Variables.of([*kept.values()]) if kept else None), titles
 
 
-def _as_lists(value: Any) -> dict[str, Sequence[Any]]:
-    """Return the features of each variable as a list."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise BadInput(f"`groups_of` must be None or a dict of lists of features, got {value!r}")
-    return {str(title): _as_list(f"groups_of[{title!r}]", features) for title, features in value.items()}
+def named_variables(value: Any, n_features: int) -> dict[str, Sequence[Any]]:
+    """Return the features of each variable of `groups_of`; variables without a name are numbered.
+
+    >>> named_variables(["age", "colour", "colour"], 3), named_variables([["red", "blue"], [5, 7]], 9)
+    ({'age': [0], 'colour': [1, 2]}, {'0': ['red', 'blue'], '1': [5, 7]})
+    """
+    if isinstance(value, Mapping):
+        return {str(title): _as_list(f"groups_of[{title!r}]", features) for title, features in value.items()}
+    items = _as_list("groups_of", value)
+    if items and all(isinstance(item, Iterable) and not isinstance(item, str | bytes) for item in items):
+        return {str(number): _as_list(f"groups_of[{number}]", item) for number, item in enumerate(items)}
+    if items and len(items) != n_features:
+        raise BadInput(
+            f"`groups_of` must be a dict or a list of lists of features, or have the variable of each of the "
+            f"{n_features} features, got a list of {len(items)}"
+        )
+    found: dict[str, Any] = {}
+    for feature, title in enumerate(items):
+        if title is not None:  # else a feature on its own
+            found.setdefault(str(title), []).append(feature)
+    return found
 
 
 def _as_list(name: str, value: Any) -> Sequence[Any]:

@@ -287,10 +287,33 @@ def test_the_plan_counts_the_bytes_of_constraints() -> None:
     assert bound.driver_bytes - free.driver_bytes >= 8 * 10**5
 
 
+def test_variables_can_be_lists_or_the_variable_of_each_feature(tmp_path) -> None:
+    X, y = informative(6, 80, 0)
+    lists, labels = [[1, 4], [2, 3]], [None, "b", "c", "c", "b", None]
+    named = {"b": [1, 4], "c": [2, 3]}
+    first, second, third = (
+        GroupDiscoveryMachine(2, groups_of=given, tau=0.01).fit(X.T, y) for given in (named, lists, np.array(labels))
+    )
+    assert first.variables_
+    assert {"b": "0", "c": "1"}.keys() >= first.variables_.keys()
+    for other in (second, third):
+        assert first.support_features_.tolist() == other.support_features_.tolist()
+    assert first.variables_ == third.variables_
+    assert [*first.variables_.values()] == [*second.variables_.values()]
+    for model in (second, third):
+        model.save(tmp_path / "model")
+        again = load_model(tmp_path / "model")
+        assert [*again.groups_of.values()] == lists
+        assert again.fit(X.T, y).variables_ == model.variables_
+        assert "2 variables" in model.report(tmp_path / "report.md")
+
+
 @pytest.mark.parametrize(
     ("groups_of", "message"),
     [
-        (["a"], "`groups_of` must be None or a dict of lists of features, got"),
+        (7, "`groups_of` must be None or a list of names or numbers of features, got 7"),
+        (["a"], r"`groups_of` must be a dict or a list of lists of features, or have the variable of each of the \d+"),
+        ([[0, 1], [1, 2]], "feature 1 belongs to '0' and to '1': name it in one"),
         ({"a": "b"}, r"`groups_of\['a'\]` must be None or a list"),
         ({"a": [0, 9]}, "variable 'a' of `groups_of`: feature 9 is out of range"),
         ({"a": [0, 0]}, "variable 'a' of `groups_of` names feature 0 twice"),

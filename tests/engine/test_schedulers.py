@@ -107,3 +107,23 @@ def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expect
     assert pickled.scheduler == cluster.address
     assert_same(pickled, expected)
     assert_same(pickled.fit(store), expected)
+
+
+CONSTRAINED = [
+    {"include": [3, 17], "exclude": [5], "groups_of": [[40, 41, 42], [60, 61]], "certify": True},
+    {"include": [0], "measure": "su"},
+    {"measure": "ig", "linkage": "component"},
+    {"exclude": [1, 2], "measure": "spearman", "linkage": "clique"},
+]
+
+
+@pytest.mark.parametrize("parameters", CONSTRAINED)
+def test_constraints_and_measures_on_a_real_cluster(store, cluster, parameters: dict) -> None:
+    weights = 1.0 + np.arange(len(Y)) % 3
+    one, other = (
+        GroupDiscoveryMachine(6, tau=0.4, scheduler=scheduler, **parameters).fit(store, sample_weight=weights)
+        for scheduler in ("synchronous", cluster.address)
+    )
+    assert_same(one, other)
+    assert one.certified_share_ == other.certified_share_
+    assert one.variables_ == other.variables_

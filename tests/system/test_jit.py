@@ -107,13 +107,19 @@ except SystemExit as ended:
 """
 FIT = f"""
 import sys
-from gdm_dask import GroupDiscoveryMachine
+import numpy as np
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor
 from gdm_dask.ingestion import run_ingest
 done = run_ingest(sys.argv[1], sys.argv[2])
 seconds = GroupDiscoveryMachine(3).fit(done.store).timings_
 total = seconds.pop("total")
 assert sum(seconds.values()) <= total
 print(done.compiling, seconds["compiling"], seconds["scores"] + seconds["matching"] + seconds["master"])
+numbers = np.arange(done.store.shape[1])
+for weights in (None, 1.0 + numbers % 3):
+    GroupDiscoveryMachine(3, measure="spearman").fit(done.store, sample_weight=weights)
+    GroupDiscoveryMachine(3, measure="cosine").fit(done.store, numbers % 4, weights)
+    GroupDiscoveryRegressor(3).fit(done.store, numbers**2.0, weights)
 {TELL}
 """
 #: Kernels of the ingest and of the fit that take a moment to compile.
