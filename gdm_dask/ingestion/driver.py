@@ -35,7 +35,7 @@ from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source
 from gdm_dask.ingestion.staging import Staging
 from gdm_dask.store import layout
-from gdm_dask.store.arrays import write_array, write_group, write_text
+from gdm_dask.store.arrays import ArrayEntry, write_array, write_group, write_text
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder, Url
 from gdm_dask.store.memory import MemoryStore
@@ -226,7 +226,31 @@ def _publish(
         raise GdmError(
             "the blocks do not hold all nonzeros that were read. This is a bug in gdm_dask: please report it."
         )
-    folder, codec = staging.store, options.codec
+    with staging.store.behind() as folder:
+        arrays = _write_root(parts, facts, weights, folder, options.codec)
+    provenance = {
+        "source": facts.description,
+        "files": facts.identity.get("files", []),
+        "parameters": asdict(options),
+        "skipped_lines": parts.skipped,
+        "unseen_nonzeros": parts.unseen,
+        "versions": {name: version(name) for name in ("gdm_dask", "numpy", "numcodecs")}
+        | {"python": platform.python_version()},
+    }
+    manifest = layout.Manifest(
+        parts.kind, (parts.n_features, parts.n_samples), parts.nnz, parts.value_type, options.codec,
+        None if parts.target is None else parts.target.to_json(), entries, arrays, provenance,
+    )  # fmt: skip
+    staging.mark_finished(manifest.fingerprint)
+    layout.write_manifest(staging.store, manifest)
+    staging.publish()
+    return FeatureStore(staging.target)
+
+
+def _write_root(
+    parts: Partition, facts: SourceFacts, weights: np.ndarray | None, folder: Folder, codec: str
+) -> dict[str, ArrayEntry]:
+    """Write the arrays that belong to no block."""
     write_group(folder, "blocks")
     arrays = {}
     if parts.packed_targets is not None:
@@ -238,23 +262,7 @@ def _publish(
         arrays |= {f"sample_ids/{key}": entry for key, entry in ids.items()}
     if facts.vocabulary is not None:
         arrays["vocabulary"] = write_array(folder, "vocabulary", facts.vocabulary.packed(), codec)
-    provenance = {
-        "source": facts.description,
-        "files": facts.identity.get("files", []),
-        "parameters": asdict(options),
-        "skipped_lines": parts.skipped,
-        "unseen_nonzeros": parts.unseen,
-        "versions": {name: version(name) for name in ("gdm_dask", "numpy", "numcodecs")}
-        | {"python": platform.python_version()},
-    }
-    manifest = layout.Manifest(
-        parts.kind, (parts.n_features, parts.n_samples), parts.nnz, parts.value_type, codec,
-        None if parts.target is None else parts.target.to_json(), entries, arrays, provenance,
-    )  # fmt: skip
-    staging.mark_finished(manifest.fingerprint)
-    layout.write_manifest(folder, manifest)
-    staging.publish()
-    return FeatureStore(staging.target)
+    return arrays
 
 
 @contextmanager

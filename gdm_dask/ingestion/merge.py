@@ -95,13 +95,14 @@ def make_blocks(
     """Make all blocks; return their entries in order, and the number of blocks reused from an earlier attempt."""
     tasks = _plan_blocks(parts, options.block_bytes, names, memory_limit)
     largest = max(task.nbytes + _largest_slice(task, parts) for task in tasks)
+    behind = staging.store.bytes_behind
     at_once = plan.merge_workers(
-        memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest
+        memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest, behind
     )  # fmt: skip
     common = MergeCommon(
         parts.runs, parts.first_samples, parts.n_samples, parts.value_type, options.codec, staging.store,
         staging.entries,
-        plan.pieces_bytes(memory_limit, at_once, not engine.shares_memory, parts.n_features, largest),
+        plan.pieces_bytes(memory_limit, at_once, not engine.shares_memory, parts.n_features, largest, behind),
         parts.runs[0].decimals if len({run.decimals for run in parts.runs}) == 1 else None,
     )  # fmt: skip
     task = partial(block_task, common=common)
@@ -155,7 +156,8 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
     entry = finished_block(common.entries, task.number)
     if entry is not None:
         try:
-            layout.check_block(common.store, task.number, entry, common.n_samples)
+            with common.store.ahead(layout.block_files(task.number, entry)) as folder:
+                layout.check_block(folder, task.number, entry, common.n_samples)
             return entry, True, task.nbytes
         except DamagedStore as error:
             logger.warning("building block %d again: %s", task.number, error)
@@ -166,7 +168,8 @@ def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry,
         )  # fmt: skip
     else:
         block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)
-    entry = layout.write_block(common.store, task.number, block, common.codec, task.names)
+    with common.store.behind() as folder:
+        entry = layout.write_block(folder, task.number, block, common.codec, task.names)
     save_block(common.entries, task.number, entry)
     return entry, False, task.nbytes
 

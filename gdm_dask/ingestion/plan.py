@@ -67,7 +67,9 @@ def check_block_size(memory_limit: int, processes: bool, block_bytes: int) -> No
         )
 
 
-def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
+def merge_workers(
+    memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int, behind: int = 0
+) -> int:
     """Return how many blocks may be merged at a time within the memory limit.
 
     Parameters
@@ -76,13 +78,15 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
         Features of the store: their counts are in memory too.
     block_bytes : int
         Size of the largest block, which holds at least one whole feature, plus its largest piece of a run.
+    behind : int
+        Bytes that a task has on their way to an object store.
 
     Examples
     --------
     >>> merge_workers(500 << 20, n_workers=4, processes=False, n_features=1000, block_bytes=70 << 20)
     2
     """
-    base, each = _merge_bytes(processes, n_features, block_bytes)
+    base, each = _merge_bytes(processes, n_features, block_bytes + behind)
     fitting = (memory_limit - base) // each
     if fitting < 1:
         raise MemoryLimitTooLow(
@@ -93,7 +97,9 @@ def merge_workers(memory_limit: int, n_workers: int, processes: bool, n_features
     return min(fitting, n_workers)
 
 
-def pieces_bytes(memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int) -> int:
+def pieces_bytes(
+    memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int, behind: int = 0
+) -> int:
     """Return the bytes of pieces of runs that each of `n_workers` block tasks may hold at a time.
 
     Examples
@@ -101,7 +107,7 @@ def pieces_bytes(memory_limit: int, n_workers: int, processes: bool, n_features:
     >>> [pieces_bytes(limit << 20, 2, False, 1000, 70 << 20) >> 20 for limit in (500, 560, 1000)]
     [5, 35, 48]
     """
-    base, each = _merge_bytes(processes, n_features, block_bytes)
+    base, each = _merge_bytes(processes, n_features, block_bytes + behind)
     return min(PIECES_BYTES, max(0, (memory_limit - base) // n_workers - each))
 
 

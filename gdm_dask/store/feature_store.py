@@ -227,14 +227,9 @@ class FeatureStore:
     @contextmanager
     def reading_ahead(self, numbers: Iterable[int]) -> Iterator[FeatureStore]:
         """Return a store to read these blocks from, in this order; an object store sends the next ones meanwhile."""
-        if not self._folder.bytes_ahead:
-            yield self
-            return
-        from gdm_dask.store.remote import ReadAhead
-
         files = (file for number in numbers for file in layout.block_files(number, self.manifest.blocks[number]))
-        with ReadAhead(self._folder, files) as folder:
-            store = copy(self)
+        with self._folder.ahead(files) as folder:
+            store = self if folder is self._folder else copy(self)
             store._folder = folder
             yield store
 
@@ -307,9 +302,10 @@ class FeatureStore:
                     progress(size)
 
     def _verify_block(self, number: int) -> int:
-        with self._reading():
-            layout.check_block(self._folder, number, self.manifest.blocks[number], self.shape[1])
-        return self.manifest.blocks[number].nbytes
+        entry = self.manifest.blocks[number]
+        with self._reading(), self._folder.ahead(layout.block_files(number, entry)) as folder:
+            layout.check_block(folder, number, entry, self.shape[1])
+        return entry.nbytes
 
     def _by_block(self, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (block, positions in `features`) for each block that holds some of the features."""

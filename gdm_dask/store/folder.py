@@ -6,8 +6,8 @@ import io
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +23,8 @@ from gdm_dask.system.uncached import read_file, write_file
 
 #: Bytes that a task requests from an object store before it reads them: enough to hide a latency of 100 ms.
 READ_AHEAD = 64 << 20
+#: Bytes that a task has sent to an object store without an answer yet.
+WRITE_BEHIND = 16 << 20
 #: Bytes of a remote source that are read at a time, at least.
 WINDOW = 1 << 20
 #: Seconds to go on with a service that cannot be reached.
@@ -61,6 +63,8 @@ class Folder:
         self.is_local = isinstance(self._fs, LocalFileSystem)
         #: Decoded bytes of files to request before they are read; 0 if files come one by one.
         self.bytes_ahead = READ_AHEAD if self._fs.async_impl else 0
+        #: Bytes of files that are being written and read back at the same time.
+        self.bytes_behind = 2 * WRITE_BEHIND if self._fs.async_impl else 0
 
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
@@ -140,6 +144,22 @@ class Folder:
             same = self.read(key) == data.tobytes()
         if not same:
             raise GdmError(f"{self.url}: {key} reads back differently from what was written: check the disk")
+
+    def ahead(self, files: Iterable[tuple[str, int]]) -> AbstractContextManager[Folder]:
+        """Return a folder to read these files from; see `gdm_dask.store.remote.ReadAhead`."""
+        if not self.bytes_ahead:
+            return nullcontext(self)
+        from gdm_dask.store.remote import ReadAhead
+
+        return ReadAhead(self, files)
+
+    def behind(self) -> AbstractContextManager[Folder]:
+        """Return a folder to write files to, until the context ends; see `gdm_dask.store.remote.WriteBehind`."""
+        if not self.bytes_behind:
+            return nullcontext(self)
+        from gdm_dask.store.remote import WriteBehind
+
+        return WriteBehind(self)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write a file of an object store unless it exists; return whether it was written."""

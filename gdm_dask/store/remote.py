@@ -1,4 +1,4 @@
-"""Object stores: patience with a service that cannot be reached, files read by ranges, and files fetched ahead."""
+"""Object stores: patience with a service that cannot be reached, files read by ranges, many requests at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import errno
 import io
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from gdm_dask.errors import BadInput, EngineError, GdmError
-from gdm_dask.store.folder import Folder
+from gdm_dask.store.folder import WRITE_BEHIND, Folder
 from gdm_dask.system import interrupts
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-#: Files that a task has requested but not read yet, at most.
+#: Files that a task has requested but not read yet, or sent without an answer yet, at most.
 REQUESTS_AHEAD = 32
 #: Seconds to wait before the first further attempt; doubled each time, up to the longest pause.
 PAUSE = 0.2
@@ -176,3 +179,59 @@ class ReadAhead(Folder):
     def __exit__(self, *error: object) -> None:
         for future, _ in self._coming.values():
             future.cancel()
+
+
+class WriteBehind(Folder):
+    """A folder in an object store that writes several files at the same time.
+
+    As a context, it waits on exit until all files are written, and raises the first error.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        vars(self).update(vars(folder))
+        self._going: deque[tuple[Future[None], str, bytes, bool]] = deque()
+        self._nbytes = 0
+
+    def write(self, key: str, data: bytes) -> None:
+        """Begin to write a file."""
+        self._begin(key, data, compare=False)
+
+    def write_and_compare(self, key: str, data: np.ndarray) -> None:
+        """Begin to write a file, which is read back and compared."""
+        self._begin(key, data.tobytes(), compare=True)
+
+    def _begin(self, key: str, data: bytes, compare: bool) -> None:
+        while self._going and (self._nbytes + len(data) > WRITE_BEHIND or len(self._going) == REQUESTS_AHEAD):
+            self._end_one()
+        request = self._send(self._place(key), data, compare)
+        self._going.append((asyncio.run_coroutine_threadsafe(request, self._fs.loop), key, data, compare))
+        self._nbytes += len(data)
+
+    async def _send(self, path: str, data: bytes, compare: bool) -> None:
+        await self._fs._pipe_file(path, data)
+        if compare and await self._fs._cat_file(path) != data:
+            raise OSError("it reads back differently")
+
+    def _end_one(self) -> None:
+        """Wait for the oldest file; one that failed is written again, with patience."""
+        future, key, data, compare = self._going.popleft()
+        self._nbytes -= len(data)
+        interrupts.check()
+        try:
+            future.result()
+        except Exception:  # of any client; the second attempt reports what is wrong
+            if compare:
+                super().write_and_compare(key, np.frombuffer(data, np.uint8))
+            else:
+                super().write(key, data)
+
+    def __enter__(self) -> WriteBehind:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            while self._going and kind is None:
+                self._end_one()
+        finally:
+            for future, *_ in self._going:
+                future.cancel()

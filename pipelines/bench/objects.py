@@ -1,6 +1,6 @@
-"""Fits from an object store with a latency of 100 ms per request, against the same fits from the local disk.
+"""Fits and ingests with an object store with a latency of 100 ms per request, against the same with the local disk.
 
-Run it with ``make bench-objects``. A server on this machine answers the requests of s3fs with the files of a store,
+Run it with ``make bench-objects``. A server on this machine answers the requests of s3fs with the files of a folder,
 each after the latency. Threads read the store once and hold it; processes read it in each pass. Both sides take turns;
 the best of several is taken for each. Where obstore is installed, it reads the same objects for comparison.
 """
@@ -8,7 +8,7 @@ the best of several is taken for each. Where obstore is installed, it reads the 
 from __future__ import annotations
 
 import asyncio
-import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +25,7 @@ from measure import machine
 
 import gdm_dask
 from gdm_dask.ingestion.sources.lookalikes import lookalike_source, scaled_lookalike
+from gdm_dask.ingestion.sources.lookalikes.files import write_text
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.folder import file_system
 
@@ -34,14 +35,14 @@ WINDOW = 32
 
 
 class Server:
-    """The part of S3 that reading needs: GET of whole objects, below any bucket."""
+    """The part of S3 that stores need: objects are written, read and asked for, below any bucket."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     async def start(self) -> None:
         """Print the port and answer until the process is ended."""
-        server = await asyncio.start_server(self.answer, "127.0.0.1", 0)
+        server = await asyncio.start_server(self.answer, "127.0.0.1", 0, limit=1 << 20)
         print(server.sockets[0].getsockname()[1], flush=True)
         await server.serve_forever()
 
@@ -49,20 +50,40 @@ class Server:
         """Answer the requests of a connection, one after the other."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                request = await reader.readuntil(b"\r\n\r\n")
+                first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+                facts = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+                if facts.get("expect"):
+                    writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                body = await reader.readexactly(int(facts.get("content-length", 0)))
                 await asyncio.sleep(LATENCY)
-                await self.send(request.decode().split()[1].split("?")[0], writer)
+                method, url, _ = first.split()
+                path, _, query = url.partition("?")
+                await self.send(method, self.folder / path.lstrip("/").partition("/")[2], query, body, writer)
         writer.close()
 
-    async def send(self, path: str, writer: asyncio.StreamWriter) -> None:
-        """Send an object."""
-        with open(self.folder / path.lstrip("/").partition("/")[2], "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            changed = "Thu, 01 Jan 2026 00:00:00 GMT"
-            lines = ["HTTP/1.1 200 OK", f"Content-Length: {size}", f"Last-Modified: {changed}", 'ETag: "1"', "", ""]
-            writer.write("\r\n".join(lines).encode())
-            await writer.drain()
-            await asyncio.get_running_loop().sendfile(writer.transport, file)
+    async def send(self, method: str, path: Path, query: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        """Answer a request."""
+        if method == "PUT":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+        elif method == "DELETE":
+            path.unlink(missing_ok=True)
+        elif method == "POST":
+            for key in re.findall(b"<Key>(.*?)</Key>", body):
+                (self.folder / key.decode()).unlink(missing_ok=True)
+        there = method in ("GET", "HEAD") and path.is_file()
+        text = b"" if there or method in ("PUT", "DELETE") else b"<Result></Result>"  # of a list: it is empty
+        known = there or method not in ("GET", "HEAD") or "list-type" in query
+        size = path.stat().st_size if there else len(text)
+        changed = "Thu, 01 Jan 2026 00:00:00 GMT"
+        lines = [f"HTTP/1.1 {'200 OK' if known else '404 Not Found'}", f"Content-Length: {size}"]
+        writer.write("\r\n".join([*lines, f"Last-Modified: {changed}", 'ETag: "1"', "", ""]).encode())
+        if method != "HEAD" and not there:
+            writer.write(text)
+        await writer.drain()
+        if method == "GET" and there:
+            with path.open("rb") as file:
+                await asyncio.get_running_loop().sendfile(writer.transport, file)
 
 
 @contextmanager
@@ -94,6 +115,22 @@ def compare_fits(local: FeatureStore, remote: FeatureStore) -> None:
         disk, objects = (min(times) for times in taken.values())
         text = f"fit with {scheduler}: {objects:.1f} s from objects, {disk:.1f} s from the disk"
         print(Line(text, objects / disk, at_most=2.0), flush=True)
+
+
+def compare_ingests(folder: Path, options: dict[str, Any]) -> None:
+    """Print the seconds of an ingest to both places."""
+    text = folder / "source.svm"
+    lookalike = scaled_lookalike("webspam", SCALE / 4)
+    write_text(text, lookalike, 0, 0, lookalike.n_samples)
+    taken: dict[str, list[float]] = {f"{folder}/ingested": [], "s3://bucket/objects": []}
+    for _ in range(TURNS):
+        for place, times in taken.items():
+            began = time.perf_counter()
+            gdm_dask.ingest(text, place, overwrite=True, storage_options=options)
+            times.append(time.perf_counter() - began)
+    disk, objects = (min(times) for times in taken.values())
+    size = text.stat().st_size / 1e6
+    print(Line(f"ingest of {size:.0f} MB: {objects:.1f} s to objects, {disk:.1f} s to the disk", objects / disk))
 
 
 def read_all(get: Callable[[str], Awaitable[Any]], keys: list[str]) -> tuple[float, float]:
@@ -148,6 +185,7 @@ def main() -> None:
         size = sum(path.stat().st_size for path in chunks)
         print(f"{local}: {local.n_blocks} blocks, {len(chunks)} chunks, {size / 1e6:.0f} MB", flush=True)
         compare_fits(local, remote)
+        compare_ingests(Path(folder), options)
         compare_clients([str(path.relative_to(folder)) for path in chunks], endpoint, options)
 
 

@@ -11,17 +11,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 from fsspec.asyn import AsyncFileSystem, sync
 from helpers.clusters import small_data, small_store
-from helpers.store_helpers import gdm
+from helpers.store_helpers import files_below, gdm
 
 import gdm_dask
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cli.options import storage
 from gdm_dask.cutting_plane import fit as fitting
-from gdm_dask.errors import BadInput, EngineError
-from gdm_dask.store import remote
+from gdm_dask.errors import BadInput, EngineError, GdmError
+from gdm_dask.store import layout, remote
 from gdm_dask.store.folder import READ_AHEAD, Folder, Url
 
 #: Requests for blocks that must be under way before the first of them is answered.
@@ -41,6 +42,16 @@ class GatedFiles(AsyncFileSystem):
         for _ in range(2000):
             if "/blocks/" not in path or sum("/blocks/" in one for one in self.begun) >= self.gate:
                 return Path("/", path).read_bytes()[start:end]
+            await asyncio.sleep(0.01)
+        raise TimeoutError(f"fewer than {self.gate} requests are under way")
+
+    async def _pipe_file(self, path, value, mode="overwrite", **_):
+        self.begun.append(f"write {path}")
+        for _ in range(2000):
+            if sum(one.startswith("write") for one in self.begun) >= self.gate:
+                Path("/", path).parent.mkdir(parents=True, exist_ok=True)
+                Path("/", path).write_bytes(value)
+                return
             await asyncio.sleep(0.01)
         raise TimeoutError(f"fewer than {self.gate} requests are under way")
 
@@ -145,6 +156,64 @@ def test_an_abandoned_request_leaves_no_message(store, gated, caplog) -> None:
         sync(loop, asyncio.sleep, 0.01)
         gc.collect()
     assert [record.levelno for record in caplog.records if "never retrieved" in record.message] == [logging.DEBUG]
+
+
+def test_the_files_of_a_block_are_written_at_once(store, gated, tmp_path) -> None:
+    names = [f"feature {number}" for number in range(store.manifest.blocks[0].stop)]
+    folder = Folder(remote_url(store).replace("data.zarr", "copy.zarr"))
+    wanted = layout.write_block(Folder(tmp_path / "local"), 0, store.load_block(0), "lz4", names)
+    gated.gate = AT_ONCE
+    with folder.behind() as writing:
+        assert layout.write_block(writing, 0, store.load_block(0), "lz4", names) == wanted
+    assert files_below(tmp_path / "copy.zarr") == files_below(tmp_path / "local")
+    read_back = {path for path in gated.begun if "/c/" in path and not path.startswith("write")}
+    assert len(read_back) == sum(len(entry.crc) for entry in wanted.arrays.values())
+
+
+@pytest.mark.parametrize(("most_bytes", "most_requests"), [(3, 9), (99, 1)])
+def test_writes_are_bounded_by_bytes_and_number(store, gated, monkeypatch, most_bytes, most_requests) -> None:
+    monkeypatch.setattr(remote, "WRITE_BEHIND", most_bytes)
+    monkeypatch.setattr(remote, "REQUESTS_AHEAD", most_requests)
+    target = Path(store.url).parent / "copy.zarr"
+    with Folder(remote_url(store).replace("data.zarr", "copy.zarr")).behind() as writing:
+        writing.write("a", b"123")
+        writing.write("b", b"4")  # waits for the first
+        assert (target / "a").read_bytes() == b"123"
+    assert (target / "b").read_bytes() == b"4"
+
+
+def test_a_failed_write_is_repeated_and_then_named(store, gated, monkeypatch) -> None:
+    url = remote_url(store).replace("data.zarr", "copy.zarr")
+    target = Path(store.url).parent / "copy.zarr"
+    pipe_file, failures = GatedFiles._pipe_file, []
+
+    async def failing(self, path, value, **options):
+        if len(failures) < most:
+            failures.append(path)
+            raise ConnectionResetError("the peer hung up")
+        await pipe_file(self, path, value, **options)
+
+    monkeypatch.setattr(GatedFiles, "_pipe_file", failing)
+    most = 1
+    with Folder(url, {"patience": 0}).behind() as writing:
+        writing.write_and_compare("a", np.arange(9, dtype=np.uint8))
+        writing.write("b", b"2")
+    assert (target / "a").read_bytes() == bytes(range(9))
+    assert (target / "b").read_bytes() == b"2"
+    most = 10**6
+    writing = Folder(url, {"patience": 0}).behind()
+    with pytest.raises(EngineError, match=f"{url}: cannot be reached: the peer hung up"), writing as folder:
+        folder.write("c", b"3")
+
+
+def test_a_write_that_reads_back_differently_is_named(store, gated, monkeypatch) -> None:
+    async def other(self, path, start=None, end=None, **_):
+        return b"other"
+
+    monkeypatch.setattr(GatedFiles, "_cat_file", other)
+    url = remote_url(store).replace("data.zarr", "copy.zarr")
+    with pytest.raises(GdmError, match=f"{url}: a reads back differently"), Folder(url).behind() as writing:
+        writing.write_and_compare("a", np.arange(9, dtype=np.uint8))
 
 
 class Answers(BaseHTTPRequestHandler):
