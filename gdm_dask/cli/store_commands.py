@@ -26,7 +26,8 @@ Paths = Annotated[
     typer.Argument(
         metavar="SOURCE... STORE",
         help="svmlight text (also .gz .bz2 .xz; several files are one set), tables .csv, .tsv, .parquet, "
-        "scipy .npz, Matrix Market .mtx, dense .npy or .zarr. The last argument is the new store.",
+        "AnnData .h5ad, PLINK .bed, scipy .npz, Matrix Market .mtx, dense .npy or .zarr. The last argument is the new "
+        "store.",
     ),
 ]
 Targets = Annotated[
@@ -35,7 +36,7 @@ Targets = Annotated[
         "--target",
         "--labels",
         metavar="COLUMN|FILE",
-        help="Labels or numbers: a column of a table, or for any matrix a file (.npy, .csv or text).",
+        help="Labels or numbers: a column of a table or of obs, or for any matrix a file (.npy, .csv or text).",
     ),
 ]
 SampleWeight = Annotated[

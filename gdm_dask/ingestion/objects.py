@@ -81,7 +81,7 @@ def _from_scipy(data: Any, y: Any) -> Source:
 
     def cut(max_bytes: int) -> list[MatrixRows]:
         target = max(1, _SPARSE_FACTOR * max_bytes * matrix.nnz // max(nbytes, 1))
-        return [MatrixRows(matrix, start, stop) for start, stop in _row_cuts(matrix.indptr, target)]
+        return [MatrixRows(matrix, start, stop) for start, stop in row_cuts(matrix.indptr, target)]
 
     facts = SourceFacts(
         "sparse", {"format": type(data).__name__}, _checksum(matrix.indptr, matrix.indices, matrix.data), nbytes,
@@ -133,10 +133,10 @@ def _checksum(*arrays: np.ndarray) -> dict[str, Any]:
     return {"crc32c": [crc32c(np.ascontiguousarray(array).data) for array in arrays]}
 
 
-def _row_cuts(indptr: np.ndarray, target: int) -> list[tuple[int, int]]:
+def row_cuts(indptr: np.ndarray, target: int) -> list[tuple[int, int]]:
     """Cut rows into ranges with about `target` nonzeros each.
 
-    >>> _row_cuts(np.array([0, 2, 4, 6]), 4)
+    >>> row_cuts(np.array([0, 2, 4, 6]), 4)
     [(0, 2), (2, 3)]
     """
     wanted = np.arange(target, max(int(indptr[-1]), 1), target)

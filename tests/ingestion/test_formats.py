@@ -69,6 +69,8 @@ def test_all_formats_of_the_package_are_found():
         ".csv": "CsvTable",
         ".tsv": "CsvTable",
         ".parquet": "ParquetTable",
+        ".h5ad": "AnnDataFile",
+        ".bed": "PlinkGenotypes",
     }
     for suffix, name in found.items():
         for path in (f"a/b{suffix}", f"A/B{suffix.upper()}", f"s3://a/b{suffix}/", f"b{suffix}.gz"):

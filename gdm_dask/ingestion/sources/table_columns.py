@@ -56,13 +56,18 @@ def tell_apart(names: list[str], y: Any, weights: str | None, where: str) -> Col
         raise BadInput(f"{where}: {count} columns are named {name!r}: give each column a name of its own")
     place = {name: number for number, name in enumerate(names)}
     target = place.get(y) if isinstance(y, str) else None
-    if isinstance(y, str) and target is None and "://" not in y and not os.path.exists(y):
-        raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {_some(names)}")
+    check_named(y, names, where)
     ids = next((place[name] for name in ID_NAMES if name in place), None)
     columns = Columns(names, target, None if weights is None else place.get(weights), ids)
     if not columns.features:
         raise BadInput(f"{where}: no column is left for the features; the columns are {_some(names)}")
     return columns
+
+
+def check_named(y: Any, names: list[str], where: str) -> None:
+    """Refuse the name of a target that is neither a column nor a file."""
+    if isinstance(y, str) and y not in names and "://" not in y and not os.path.exists(y):
+        raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {_some(names)}")
 
 
 def _some(names: list[str]) -> str:

@@ -1,0 +1,126 @@
+"""PLINK's ``.bed`` files with their ``.bim`` and ``.fam`` (samples x variants), some variants at a time.
+
+A value is the number of copies of allele A1, usually the rarer one: 0, 1 or 2. A missing genotype gets the mean of its
+variant. Needs bed-reader.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.slab import Slab, loose_slab
+from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
+from gdm_dask.store.folder import file_info
+from gdm_dask.store.target_files import as_columns
+
+#: A genotype takes as much memory during an ingest as this many bytes of the densest text.
+_GENOTYPE_BYTES = 4
+_MISSING = -127
+#: A phenotype that is not known.
+_UNKNOWN = ("-9", "0", "NA", "nan")
+
+
+@dataclass(frozen=True)
+class PlinkGenotypes(Source):
+    """A ``.bed`` file; the target is the phenotype of the ``.fam`` file, unless another one is given."""
+
+    suffixes = (".bed",)
+    facts: SourceFacts
+    path: str
+
+    @classmethod
+    def open(cls, paths: list[str], y: Any, options: IngestOptions) -> PlinkGenotypes:
+        """Open a file; `y` is an array or the path of a file."""
+        path = os.fspath(only_file(paths))
+        if "://" in path:
+            raise BadInput(f"{path}: .bed files are read from local disks only: copy it, with its .bim and .fam")
+        stem = path[: -len(".bed")]
+        infos = [file_info(name) for name in (path, f"{stem}.bim", f"{stem}.fam")]
+        with _opened(path) as bed:
+            n_samples, n_features = bed.shape
+            ids, phenotype = bed.iid.tolist(), bed.pheno
+            names = [
+                name if name != "." else f"{chromosome}:{position}"
+                for name, chromosome, position in zip(bed.sid, bed.chromosome, bed.bp_position, strict=True)
+            ]
+        labels = _known(phenotype, f"{stem}.fam") if y is None else y
+        facts = SourceFacts(
+            "sparse", {"format": "plink", "files": [path]}, {"files": infos}, infos[0]["size"], n_samples=n_samples,
+            n_features=n_features, labels=as_labels(labels, n_samples, path), feature_names=names,
+            sample_ids=ids, scratch_factor=32, least_run_bytes=_GENOTYPE_BYTES * n_samples,
+        )  # fmt: skip
+        return cls(facts, path)
+
+    def parts(self, max_bytes: int) -> Sequence[Variants]:
+        """Return ranges of variants."""
+        n_samples, n_features = self.facts.n_samples or 0, self.facts.n_features or 0
+        step = max(1, max_bytes // max(1, _GENOTYPE_BYTES * n_samples))
+        shape = (n_samples, n_features)
+        return [
+            Variants(self.path, shape, start, min(start + step, n_features)) for start in range(0, n_features, step)
+        ]
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Consecutive variants of all samples."""
+
+    path: str
+    shape: tuple[int, int]
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file: four genotypes a byte."""
+        return (self.stop - self.start) * -(-self.shape[0] // 4)
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """Yield one slab."""
+        yield self._load
+
+    def _load(self) -> Slab:
+        with _opened(self.path, iid_count=self.shape[0], sid_count=self.shape[1], skip_format_check=True) as bed:
+            found = bed.read(index=np.s_[:, self.start : self.stop], dtype="int8", order="F", num_threads=1).T
+        features, samples = np.nonzero(found)
+        values = found[features, samples].astype(np.float64)
+        missing = values == _MISSING
+        if missing.any():
+            known = found != _MISSING
+            means = np.where(known, found, 0).sum(axis=1) / np.maximum(1, known.sum(axis=1))
+            values[missing] = means[features[missing]]
+        return loose_slab(features + self.start, samples, values)
+
+
+@contextmanager
+def _opened(path: str, **options: Any) -> Iterator[Any]:
+    try:
+        from bed_reader import open_bed
+    except ImportError as error:
+        raise BadInput(f"{path}: .bed needs bed-reader: pip install 'gdm_dask[plink]'") from error
+    try:
+        with open_bed(path, **options) as bed:
+            yield bed
+    except (ValueError, OSError, IndexError) as error:
+        raise BadInput(f"{path}: not a complete set of .bed, .bim and .fam files: {error}") from error
+
+
+def _known(phenotype: np.ndarray, where: str) -> np.ndarray | None:
+    """Return the phenotypes; None if none is known."""
+    unknown = np.isin(phenotype, _UNKNOWN)
+    if unknown.all():
+        return None
+    if unknown.any():
+        sample = int(unknown.argmax())
+        raise BadInput(
+            f"{where}, line {sample + 1}: the phenotype is unknown ({phenotype[sample]}), but others are not. Remove "
+            "such samples with plink --prune, or pass the target in a file of its own."
+        )
+    return as_columns(phenotype)

@@ -1,0 +1,157 @@
+"""Files of biologists, written by the tools that they use: AnnData's .h5ad and PLINK's .bed."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import gdm_dask
+from gdm_dask.errors import BadInput
+
+N_CELLS, N_PEAKS = 60, 40
+N_PEOPLE, N_VARIANTS = 53, 31
+
+
+def some_cells(layout: str):
+    import anndata
+
+    rng = np.random.default_rng(0)
+    peaks = rng.poisson(0.4, (N_CELLS, N_PEAKS)).astype(np.float32)
+    obs = pd.DataFrame(
+        {
+            "cell_type": pd.Categorical(rng.choice(["B", "T", "NK"], N_CELLS)),
+            "donor": rng.choice(["ann", "bob"], N_CELLS),
+            "age": rng.random(N_CELLS),
+            "doublet": rng.random(N_CELLS) < 0.5,
+            "times": rng.integers(0, 3, N_CELLS),
+        },
+        index=[f"cell {number}" for number in range(N_CELLS)],
+    )
+    var = pd.DataFrame(index=[f"chr1:{100 * number}-{100 * number + 50}" for number in range(N_PEAKS)])
+    layouts = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}
+    return anndata.AnnData(layouts[layout](peaks), obs, var), peaks
+
+
+@pytest.mark.parametrize("run_bytes", ["300", None])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("layout", ["csr", "csc", "dense"])
+def test_cells_keep_values_names_and_columns_of_obs(tmp_path, layout, compression, run_bytes) -> None:
+    cells, peaks = some_cells(layout)
+    cells.write_h5ad(tmp_path / "cells.h5ad", compression=compression)
+    store = gdm_dask.ingest(
+        str(tmp_path / "cells.h5ad"), tmp_path / "a.zarr", "cell_type", sample_weight="times", run_bytes=run_bytes,
+        scheduler="synchronous",
+    )  # fmt: skip
+    np.testing.assert_array_equal(store.to_scipy().toarray().T, peaks)
+    assert store.is_sparse == (layout != "dense")
+    assert store.feature_names == list(cells.var_names)
+    assert store.sample_ids == list(cells.obs_names)
+    np.testing.assert_array_equal(store.y, cells.obs["cell_type"].to_numpy(str))
+    np.testing.assert_array_equal(store.sample_weight, cells.obs["times"])
+
+
+@pytest.mark.parametrize(("column", "kind"), [("donor", "two classes"), ("age", "numbers"), ("doublet", "two classes")])
+def test_columns_of_obs_are_targets_of_their_kind(tmp_path, column, kind) -> None:
+    cells, _ = some_cells("csr")
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    store = gdm_dask.ingest(str(tmp_path / "cells.h5ad"), tmp_path / "a.zarr", column, n_workers=2)
+    assert store.own_target().kind == kind
+    np.testing.assert_array_equal(store.y, cells.obs[column].to_numpy())
+
+
+def test_bad_cells_are_refused_by_name(tmp_path) -> None:
+    import h5py
+
+    cells, _ = some_cells("csr")
+    cells.obs.loc[cells.obs_names[3], "cell_type"] = np.nan
+    path = tmp_path / "cells.h5ad"
+    cells.write_h5ad(path)
+    with pytest.raises(BadInput, match="column 'cell_type' of obs has no value for sample 3"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr", "cell_type")
+    with pytest.raises(BadInput, match="'type' is neither a column nor a file; the columns are cell_type, donor, age"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr", "type")
+    with h5py.File(path, "a") as file:
+        file["X/indices"][5] = N_PEAKS
+    with pytest.raises(BadInput, match="X/indices is damaged"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr", "donor", scheduler="synchronous")
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(BadInput, match=r"cells\.h5ad: not a complete \.h5ad file"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr", "donor")
+
+
+def some_genotypes(path: Path, phenotype: list[str], missing: bool = True) -> np.ndarray:
+    from bed_reader import to_bed
+
+    rng = np.random.default_rng(1)
+    genotypes = rng.choice([0.0, 1.0, 2.0], (N_PEOPLE, N_VARIANTS), p=[0.6, 0.3, 0.1])
+    if missing:
+        genotypes[rng.random(genotypes.shape) < 0.05] = np.nan
+        genotypes[:, 7] = np.nan
+    names = [f"rs{number}" if number != 4 else "." for number in range(N_VARIANTS)]
+    properties = {
+        "iid": [f"person{number}" for number in range(N_PEOPLE)],
+        "sid": names,
+        "pheno": phenotype,
+        "chromosome": ["22"] * N_VARIANTS,
+        "bp_position": list(range(1000, 1000 + N_VARIANTS)),
+    }
+    to_bed(path, genotypes, properties=properties)
+    return genotypes
+
+
+@pytest.mark.parametrize("run_bytes", ["300", None])
+def test_genotypes_keep_counts_names_and_phenotype(tmp_path, run_bytes) -> None:
+    phenotype = [str(1 + number % 2) for number in range(N_PEOPLE)]
+    genotypes = some_genotypes(tmp_path / "people.bed", phenotype)
+    store = gdm_dask.ingest(str(tmp_path / "people.bed"), tmp_path / "a.zarr", run_bytes=run_bytes)
+    known = np.ma.masked_invalid(genotypes)
+    expected = np.where(known.mask, known.mean(axis=0).filled(0.0), genotypes)
+    np.testing.assert_array_equal(store.to_scipy().toarray().T, expected)
+    assert store.feature_names[:5] == ["rs0", "rs1", "rs2", "rs3", "22:1004"]
+    assert store.sample_ids == [f"person{number}" for number in range(N_PEOPLE)]
+    np.testing.assert_array_equal(store.y, np.array(phenotype, float))
+
+
+def test_an_unknown_phenotype_is_no_target_or_refused(tmp_path) -> None:
+    path = str(tmp_path / "people.bed")
+    some_genotypes(tmp_path / "people.bed", ["-9"] * N_PEOPLE)
+    assert gdm_dask.ingest(path, tmp_path / "a.zarr").target is None
+    numbers = np.random.default_rng(2).random(N_PEOPLE)
+    np.testing.assert_array_equal(gdm_dask.ingest(path, tmp_path / "b.zarr", numbers).y, numbers)
+    some_genotypes(tmp_path / "people.bed", ["1", "2", "-9"] + ["1"] * (N_PEOPLE - 3))
+    with pytest.raises(BadInput, match=r"people\.fam, line 3: the phenotype is unknown \(-9\)"):
+        gdm_dask.ingest(path, tmp_path / "c.zarr")
+
+
+def test_genotypes_need_all_three_files(tmp_path) -> None:
+    some_genotypes(tmp_path / "people.bed", ["1", "2"] + ["1"] * (N_PEOPLE - 2))
+    path = tmp_path / "people.bed"
+    path.write_bytes(b"chr1\t100\t200\n")
+    with pytest.raises(BadInput, match=r"people\.bed: not a complete set of \.bed, \.bim and \.fam files"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr", scheduler="synchronous")
+    (tmp_path / "people.bim").unlink()
+    with pytest.raises(BadInput, match=r"people\.bim: cannot be read"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"), [("a.h5ad", "anndata", "anndata"), ("a.bed", "bed_reader", "plink")]
+)
+def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, name, package, extra) -> None:
+    for other in ("a.h5ad", "a.bed", "a.bim", "a.fam"):
+        (tmp_path / other).write_bytes(b"")
+    load = builtins.__import__
+
+    def without_package(wanted: str, *args: object, **options: object) -> object:
+        if wanted.startswith(package):
+            raise ImportError(wanted)
+        return load(wanted, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_package)
+    with pytest.raises(BadInput, match=rf"pip install 'gdm_dask\[{extra}\]'"):
+        gdm_dask.ingest(str(tmp_path / name), tmp_path / "a.zarr")
