@@ -34,6 +34,9 @@ _FORMATS = "gdm_dask.ingestion.sources"
 #: Packages that display models; only steps that import them directly depend on them.
 _SHOWN = frozenset({"gdm_dask.report", "gdm_dask.notebook"})
 
+#: Options that affect how the work is done, not its result.
+HOW = ("memory_limit", "scheduler", "workers", "scratch")
+
 
 class NotKnown(Exception):
     """A dry run cannot decide whether a step is up to date; the message says what the step would do."""

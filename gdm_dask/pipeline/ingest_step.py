@@ -1,0 +1,185 @@
+"""The step that makes a store from one part of the data of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gdm_dask.errors import BadInput, DamagedStore
+from gdm_dask.pipeline.acquire import content_hash
+from gdm_dask.pipeline.schema import FROM_ONE, SWITCH, TEXT, Key, Pipeline, Problem, Table, as_list
+from gdm_dask.pipeline.step import HOW, Context, NotKnown, Step
+from gdm_dask.store import FeatureStore, open_store
+
+if TYPE_CHECKING:
+    from gdm_dask.pipeline.readers import Part
+
+_SET = Table(
+    {
+        "reader": Key(str, required=True, choices=("svmlight", "matrix", "arrays", "documents", "twin")),
+        "files": Key(str, several=True),
+        "sample_weight": TEXT,  # column of the labels (matrix), array (arrays) or key (documents)
+        # svmlight
+        "index_base": Key(int, between=(0, 1)),
+        "on_error": Key(str, choices=("raise", "skip")),
+        # matrix
+        "labels": TEXT,  # acquired file with the labels, second in `files`
+        "target": TEXT,  # column of a table
+        # arrays
+        "x": TEXT,
+        "y": TEXT,
+        "classes": Key(int, several=True),
+        "image": Key(int, pair=True, between=FROM_ONE),
+        "shift": Key(int, between=(0, 64)),
+        "divide": Key(float, between=(1e-300, float("inf"))),
+        "add": Key(float),
+        # documents
+        "text": TEXT,
+        "label": TEXT,
+        "strip_headers": SWITCH,
+        "analyzer": Key(str, choices=("byte", "char", "word")),
+        "ngrams": Key(int, several=True, between=(1, 8)),
+        "min_df": Key(int, between=FROM_ONE),
+        "unit_rows": SWITCH,
+        "hashed": Key(int, between=(2, 2**31)),
+        "hashed_names": SWITCH,
+        # twin
+        "like": Key(str, choices=("webspam", "kdd2010", "url", "news20", "paper")),
+        "scale": Key(float, between=(1e-9, 1e3)),
+        "seed": Key(int, between=(0, 2**63 - 1)),
+        "part": Key(str, choices=("train", "test")),
+    }
+)
+
+
+class Ingest(Step):
+    """Make a store from one part of the data.
+
+    Parameters
+    ----------
+    part : {"train", "test"}
+    """
+
+    stage = "ingest"
+    table = Table(
+        {
+            "train": _SET,
+            "test": _SET,
+            "split": Table(
+                {"test_fraction": Key(float, between=(0.001, 0.999)), "seed": Key(int, between=(0, 2**32 - 1))}
+            ),
+            "n_features": Key(int, between=FROM_ONE),
+            "dtype": Key(str, choices=("auto", "float32", "float64")),
+            "codec": Key(str, choices=("lz4", "zstd", "none")),
+            "block_size": TEXT,
+            "memory_limit": TEXT,
+            "scheduler": TEXT,
+            "workers": Key(int, between=FROM_ONE),
+            "scratch": TEXT,
+        }
+    )
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+        self.name = f"ingest {part}"
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> list[Step]:
+        """Return a step for the training set, and one for the test set if there is one."""
+        sets = pipeline.table("ingest")
+        return [cls("train"), *([cls("test")] if "test" in sets or "split" in sets else [])]
+
+    @classmethod
+    def problem(cls, settings: Mapping[str, Any]) -> Problem | None:
+        """Return a problem for sets that are missing, given twice, or without files."""
+        sets = settings.get("ingest", {})
+        if "train" not in sets:
+            return "ingest.train", "is missing: it names the data to fit"
+        if "test" in sets and "split" in sets:
+            return "ingest.split", "conflicts with ingest.test; set only one"
+        checks = (cls._problem_of_set(part, sets[part], settings) for part in ("train", "test") if part in sets)
+        return next(filter(None, checks), None)
+
+    @staticmethod
+    def _problem_of_set(part: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Problem | None:
+        reader, files = table["reader"], settings.get("acquire", {})
+        for key in ("files", "labels"):
+            for name in as_list(table.get(key, [])):
+                if name not in files:
+                    known = ", ".join(files) or "none"
+                    return f"ingest.{part}.{key}", f"names [acquire.{name}], which is missing; there are {known}"
+        needed = "like" if reader == "twin" else "files"
+        return None if needed in table else (f"ingest.{part}.{needed}", f"is missing: the {reader} reader needs it")
+
+    @staticmethod
+    def _files_of(settings: Mapping[str, Any]) -> list[str]:
+        """Return the acquired files of a set, with the file of its labels last."""
+        labels = as_list(settings.get("labels", [])) if settings["reader"] == "matrix" else []
+        return [*as_list(settings.get("files", [])), *labels]
+
+    def _given(self, context: Context) -> Part:
+        from gdm_dask.pipeline.readers import Part
+
+        sets = context.pipeline.table("ingest")
+        settings = sets.get(self.part) or sets["train"]
+        names = self._files_of(settings)
+        if not context.files.keys() >= set(names):
+            raise NotKnown
+        files = [context.files[name].path for name in names]
+        return Part(settings, files, self.part, sets.get("split"), context.store_path("train"))
+
+    def _options(self, context: Context) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in context.pipeline.table("ingest").items()
+            if key not in ("train", "test", "split")
+        }
+
+    def inputs(self, context: Context) -> dict[str, Any]:
+        """Return the settings, the files, and for a test set the training store."""
+        given = self._given(context)
+        return {
+            "part": self.part,
+            "settings": dict(given.settings),
+            "split": given.split,
+            "options": {key: value for key, value in self._options(context).items() if key not in HOW},
+            "files": [context.files[name].sha256 for name in self._files_of(given.settings)],
+            "train": context.of("ingest train")["identity"] if self.part == "test" else None,
+        }
+
+    def run(self, context: Context, key: str) -> dict[str, Any]:
+        """Ingest the files."""
+        from gdm_dask.ingestion import run_ingest
+        from gdm_dask.pipeline.readers import read_part
+
+        path = context.store_path(self.part)
+        given = read_part(self._given(context))
+        names = {"block_size": "block_bytes", "workers": "n_workers"}
+        options = {names.get(name, name): value for name, value in self._options(context).items()}
+        options |= {**given.options, "overwrite": True}
+        if self.part == "test":
+            options |= {"like": context.store_path("train"), "n_features": None}
+        store = run_ingest(given.source, path, given.labels, **options).store
+        self._check_unchanged(context)
+        return {"path": str(path.relative_to(context.folder)), "identity": identity(store), "shape": list(store.shape)}
+
+    @staticmethod
+    def _check_unchanged(context: Context) -> None:
+        """Refuse a store made from files that changed while they were read."""
+        for name, file in context.files.items():
+            if not file.path.exists() or content_hash(file.path, context.manifest.files) != file.sha256:
+                raise BadInput(f"acquire.{name}: {file.path} changed while it was read: run the pipeline again")
+
+    def is_there(self, context: Context, outputs: dict[str, Any]) -> bool:
+        """Whether the store is unchanged."""
+        try:
+            return bool(identity(open_store(context.folder / outputs["path"])) == outputs["identity"])
+        except DamagedStore:
+            return False
+
+
+def identity(store: FeatureStore) -> str:
+    """Return the store's fingerprint, after verifying that its targets are intact."""
+    if store.target is not None:
+        _ = store.packed_targets
+    return store.fingerprint
