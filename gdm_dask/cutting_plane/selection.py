@@ -29,16 +29,18 @@ import warnings
 import numpy as np
 
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.svm import LocalMachine
+from gdm_dask.cutting_plane.svm import Exchange, LocalMachine, Removal, Start
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.correlation import chance_correlation
 from gdm_dask.features.measures import PEARSON
 from gdm_dask.master.losses import Loss
 from gdm_dask.master.problem import SQUARED_HINGE
-from gdm_dask.master.rows import Rows
+from gdm_dask.master.rows import Rows, in_parallel
 from gdm_dask.system.blas import single_threaded_blas
 
+#: Relative gap to which F is known during the choice; the machine on the chosen features is exact.
+CHOICE_TOL = 1e-9
 #: Part of the supports that may be removed in one backward round.
 BACKWARD_PART = 0.1
 MAX_SWAP_ROUNDS = 10
@@ -87,8 +89,9 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
         measure = problem.supports.measure
         conflicts = None if measure is PEARSON else np.abs(measure.compare(rows, rows)) >= limit
         chosen, weights = choose(
-            master.rows, master.targets, C, k, other_rows, limit, master.weights, loss, problem.n_included, conflicts
-        )
+            master.rows, master.targets, C, k, other_rows, limit, master.weights, loss, problem.n_included, conflicts,
+            Start(solution.weights, solution.intercept, master.grams),
+        )  # fmt: skip
     order = np.argsort(-strengths_of(weights), kind="stable")
     return np.array(features, np.int64)[chosen[order]], rows.rows(chosen[order]), weights[:, order]
 
@@ -131,6 +134,7 @@ def choose(
     loss: Loss = SQUARED_HINGE,
     n_included: int = 0,
     conflicts: np.ndarray | None = None,
+    start: Start | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the best `k` of the given uncorrelated features, or features that replace them.
 
@@ -152,6 +156,8 @@ def choose(
         The first so many supports are always chosen; they may correlate with each other.
     conflicts : ndarray of bool, optional
         Which of the supports and, after them, the others correlate, by another measure than Pearson's.
+    start : Start, optional
+        Solution of a problem on all supports, to start from.
 
     Returns
     -------
@@ -171,7 +177,7 @@ def choose(
     [2, 4]
     """
     with single_threaded_blas():
-        machine = LocalMachine(supports, targets, C, sample_weights, loss)
+        machine = LocalMachine(supports, targets, C, sample_weights, loss, start)
         chosen = _backward(machine, np.arange(supports.n_rows), k, n_included)
         if others is not None:
             machine.extend(others)
@@ -180,6 +186,7 @@ def choose(
         chosen = _swap(machine, chosen, conflicts, 0.0, np.inf, n_included)
         most = machine.value + redundancy_budget(k) * machine.explained
         chosen = _swap(machine, chosen, conflicts, REDUNDANCY_PRICE, most, n_included)
+        machine.solve(chosen)
         return chosen, machine.W[:, chosen]
 
 
@@ -202,22 +209,18 @@ def _cost(machine: LocalMachine, chosen: np.ndarray, price: float) -> float:
 
 def _backward(machine: LocalMachine, chosen: np.ndarray, k: int, n_included: int) -> np.ndarray:
     """Remove the features whose removal raises F least until `k` are left; included ones stay."""
-    machine.solve(chosen)
+    machine.solve(chosen, CHOICE_TOL)
     while len(chosen) > k:
-        hessians, gradients = machine.subset_quadratic()
-        inverses = np.linalg.inv(hessians)
-        weights = (inverses @ gradients[:, :, None])[:, :, 0]
-        left = np.ones(len(chosen), bool)
-        for _ in range(min(max(1, int(BACKWARD_PART * len(chosen))), len(chosen) - k)):
-            spread = np.where(left, np.diagonal(inverses, axis1=1, axis2=2), 1.0)
-            can_go = left & (chosen >= n_included)
-            gone = int(np.argmin(np.where(can_go, (weights**2 / spread).sum(axis=0), np.inf)))
-            left[gone] = False
-            columns = inverses[:, :, gone] / spread[:, [gone]]
-            weights = np.where(left, weights - columns * weights[:, [gone]], 0.0)
-            inverses = inverses - columns[:, :, None] * inverses[:, [gone]]
-        chosen = chosen[left]
-        machine.solve(chosen)
+        n_most = min(max(1, int(BACKWARD_PART * len(chosen))), len(chosen) - k)
+        removals = in_parallel(Removal, *zip(*machine.subset_quadratics(), strict=True))
+        can_go = chosen >= n_included
+        for _ in range(n_most):
+            gone = int(np.argmin(np.where(can_go, sum(removal.losses() for removal in removals), np.inf)))
+            can_go[gone] = False
+            for removal in removals:
+                removal.remove(gone)
+        chosen = chosen[removals[0].left]
+        machine.solve(chosen, CHOICE_TOL)
     return chosen
 
 
@@ -232,7 +235,7 @@ def _swap(
         solution = machine.solution()
         if np.array_equal(trial, chosen):
             return chosen
-        machine.solve(trial)
+        machine.solve(trial, CHOICE_TOL)
         if _cost(machine, trial, price) < before - ROUND_GAIN and machine.value <= most:
             chosen = trial
             continue
@@ -250,38 +253,25 @@ def _swapped(
 
     A new feature may conflict only with the feature it replaces, and replaces no included one.
     """
-    hessians, gradients = machine.quadratic()
-    sharing = np.split(gradients, len(hessians))
-    redundant = price * machine.explained / _redundancy(machine, chosen) * machine.correlations
+    hessians, gradients = zip(*machine.quadratics(), strict=True)
+    exchanges = in_parallel(Exchange, hessians, gradients, [chosen] * len(hessians))
+    worth = price * machine.explained / _redundancy(machine, chosen)
     chosen = chosen.copy()
     for _ in range(n_swaps):
-        others = np.setdiff1d(np.arange(gradients.shape[1]), chosen)
-        if not len(others):
-            break
-        gain = sum(_swap_gains(hessian, g, chosen, others) for hessian, g in zip(hessians, sharing, strict=True))
-        pairs = redundant[np.ix_(chosen, others)]
-        gain += redundant[np.ix_(chosen, chosen)].sum(axis=1)[:, None] - (pairs.sum(axis=0) - pairs)
-        close = conflicts[np.ix_(chosen, others)]
+        gain = np.zeros((len(chosen), machine.W.shape[1]))
+        for exchange in exchanges:
+            exchange.add_gains(gain)
+        if worth:
+            pairs = machine.correlations[chosen]
+            gain += worth * (pairs[:, chosen].sum(axis=1)[:, None] - (pairs.sum(axis=0) - pairs))
+        close = conflicts[chosen]
         gain[close.sum(axis=0) - close > 0] = -np.inf
         gain[chosen < n_included] = -np.inf
-        out, into = np.unravel_index(int(np.argmax(gain)), gain.shape)
-        if gain[out, into] < SWAP_GAIN * machine.value:
+        gain[:, chosen] = -np.inf
+        gone, comes = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if gain[gone, comes] < SWAP_GAIN * machine.value:
             break
-        chosen[out] = others[into]
+        for exchange in exchanges:
+            exchange.swap(int(gone), int(comes))
+        chosen[gone] = comes
     return np.sort(chosen)
-
-
-def _swap_gains(hessian: np.ndarray, gradients: np.ndarray, chosen: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Decrease of F, for outputs that share a Hessian, when ``others[j]`` replaces ``chosen[i]``."""
-    inverse = np.linalg.inv(hessian[np.ix_(chosen, chosen)])
-    across = hessian[np.ix_(chosen, others)]
-    mixed = inverse @ across
-    spread = np.diag(inverse)[:, None]
-    schur = hessian[others, others] - np.einsum("ij,ij->j", across, mixed) + mixed**2 / spread
-    gains = np.zeros(mixed.shape)
-    for gradient in gradients:
-        weights = (inverse @ gradient[chosen])[:, None]
-        residual = gradient[others] - across.T @ weights[:, 0]
-        # the gain of F from adding others[j] after removing chosen[i], minus the loss from removing chosen[i]
-        gains += 0.5 * ((residual + mixed * weights / spread) ** 2 / schur - weights**2 / spread)
-    return gains

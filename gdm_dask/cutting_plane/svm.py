@@ -4,13 +4,17 @@
 
 This is the master problem with a single cut that holds all of S, and is solved as such.
 
+While the active samples stay the same, F is quadratic in the weights. A removal or an exchange of features then changes
+the inverse Hessian, and all that follows from it, by products of two vectors.
+
 On the chosen supports alone, the same machine is the refit: the paper's protocol for judging a selection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,23 +24,34 @@ from sklearn.svm import LinearSVC
 
 from gdm_dask.features.block import Block
 from gdm_dask.master.losses import Loss
-from gdm_dask.master.newton import Newton, Point, pulls
+from gdm_dask.master.newton import ActiveGram, Newton, Point, pulls
 from gdm_dask.master.problem import SQUARED_HINGE
-from gdm_dask.master.rows import Rows
+from gdm_dask.master.rows import Rows, in_parallel
 from gdm_dask.system.blas import single_threaded_blas
+from gdm_dask.system.jit import kernel
 
 #: Gap at the level of rounding: the active samples decide when the minimum is reached.
 EXACT = 1e-15
 
-#: H and g (K, d) of ``F = sum_k (1/2 W_k' H_k W_k - g_k' W_k) + const``, with b eliminated. H is (K, d, d), or
-#: (1, d, d) if all outputs share it.
+#: H (d, d) and g (K, d) of ``F = sum_k (1/2 W_k' H W_k - g_k' W_k) + const`` over the K outputs of a part, with b
+#: eliminated.
 Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray]
 #: W, b, F, and F as a function of the weights of all rows, if known.
 Solution: TypeAlias = tuple[np.ndarray, np.ndarray, float, Quadratic | None]
 
 
+class Start(NamedTuple):
+    """Where to start from: weights (K, d) of all rows, intercepts (K,), and Gram matrices of any active samples."""
+
+    W: np.ndarray
+    b: np.ndarray
+    grams: Sequence[ActiveGram] = ()
+
+
 class LocalMachine:
     """Solve (3) with an intercept on subsets of the rows; each solution starts from the previous one.
+
+    Outputs with a Hessian of their own are solved apart: together, the slowest would set the pace.
 
     Parameters
     ----------
@@ -46,9 +61,13 @@ class LocalMachine:
     weights : ndarray of shape (n_samples,), optional
         Weights of the samples.
     loss : Loss
+    start : Start, optional
+        Where the first solution starts from, without features by default.
 
     Attributes
     ----------
+    parts : list of Part
+        Outputs that share a Hessian.
     W : ndarray of shape (n_outputs, d)
         Weights of all rows; zero for rows outside the subset.
     b : ndarray of shape (n_outputs,)
@@ -65,62 +84,61 @@ class LocalMachine:
         C: float,
         weights: np.ndarray | None = None,
         loss: Loss = SQUARED_HINGE,
+        start: Start | None = None,
     ) -> None:
-        self._rows, self._C, self._weights = rows, C, weights
+        self._rows, self._weights = rows, weights
         self.total_weight = float(rows.n_samples if weights is None else np.add.reduce(weights))
-        self._newton = Newton(rows, np.atleast_2d(targets), weights, loss, intercept=True)
-        self._grams = self._newton.grams
-        self._chosen = np.zeros(0, np.int64)
-        self._quadratic: Quadratic | None = None
-        self._newton.place_without_features(C)
-        self.value = self._without_features = self._newton.value
-        self.W, self.b = self._newton.point.W, self._newton.point.b
+        targets = np.atleast_2d(targets)
+        shared = [targets] if loss.one_gram else [*targets[:, None]]
+        self.parts = in_parallel(lambda some: Part(rows, some, C, weights, loss), shared)
+        self._gather()
+        self._without_features = self.value
+        if start is not None:
+            starts = zip(self.parts, np.split(start.W, len(shared)), np.split(start.b, len(shared)), strict=True)
+            for number, (part, W, b) in enumerate(starts):
+                part.start(W, b, start.grams[number % len(start.grams)] if start.grams else None)
 
-    def solve(self, chosen: np.ndarray) -> None:
-        """Run Newton's method on the subset `chosen`, given by increasing positions."""
-        newton, grams, places = self._newton, self._grams, chosen
-        if np.isin(chosen, self._chosen).all():  # fewer samples have changed since the last subset
-            grams, places = newton.grams, np.searchsorted(self._chosen, chosen)
-        newton.rows = self._rows.subset(chosen)
-        newton.grams = [gram.subset(newton.rows, places) for gram in grams]
-        newton.solve(np.ones((len(chosen), 1)), Point(self.W[:, chosen], self.b, np.ones(1)), self._C, EXACT)
-        if len(chosen) == self._rows.n_rows:
-            self._grams = newton.grams
-        self.W = np.zeros_like(self.W)
-        self.W[:, chosen], self.b, _ = newton.point
-        self.value, self._chosen, self._quadratic = newton.value, chosen, None
+    @property
+    def explained(self) -> float:
+        """G of the subset: the amount by which it lowers F."""
+        return self._without_features - self.value
 
-    def solution(self) -> Solution:
+    def solve(self, chosen: np.ndarray, tol: float = EXACT) -> None:
+        """Run Newton's method on the subset `chosen`, given by increasing positions, until the gap is at most `tol`."""
+        rows = self._rows.subset(chosen)
+        in_parallel(lambda part: part.solve(rows, chosen, tol), self.parts)
+        self._gather()
+
+    def _gather(self) -> None:
+        self.W, self.b = (np.concatenate([getattr(part, name) for part in self.parts]) for name in "Wb")
+        self.value = sum(part.value for part in self.parts)
+
+    def solution(self) -> list[Solution]:
         """Return the solution of the subset, to come back to."""
-        return self.W, self.b, self.value, self._quadratic
+        return [part.solution for part in self.parts]
 
-    def restore(self, solution: Solution) -> None:
-        """Come back to an earlier solution, whose `quadratic` is known."""
-        self.W, self.b, self.value, self._quadratic = solution
+    def restore(self, solution: list[Solution]) -> None:
+        """Come back to an earlier solution, whose `quadratics` are known."""
+        for part, its_solution in zip(self.parts, solution, strict=True):
+            part.solution = its_solution
+        self._gather()
 
-    def subset_quadratic(self) -> Quadratic:
-        """F as a function of the weights of the subset, for its active samples."""
-        _, model, _ = self._newton.model()
-        return _hessians(model.covariances[: len(self._grams)], self._C), model.pull
+    def subset_quadratics(self) -> list[Quadratic]:
+        """F of each part as a function of the weights of the subset, for its active samples."""
+        return in_parallel(Part.subset_quadratic, self.parts)
 
-    def quadratic(self) -> Quadratic:
-        """F as a function of the weights of all rows, for the active samples of the subset."""
-        if self._quadratic is not None:
-            return self._quadratic
-        covariances = [covariance for covariance, _ in self._newton.bring_up(self._grams)[1]]
-        c = self._rows.scores(self._newton.A)
-        pull = pulls(c, covariances * (len(c) // len(covariances)), self.W, self._C)
-        self._quadratic = _hessians(covariances, self._C), pull
-        return self._quadratic
+    def quadratics(self) -> list[Quadratic]:
+        """F of each part as a function of the weights of all rows, for the active samples of the subset."""
+        return in_parallel(Part.quadratic, self.parts)
 
     def extend(self, others: Block) -> None:
         """Add further rows; the solution does not change."""
-        known = np.arange(self._rows.n_rows)
         self._rows = self._rows.copy()
-        self._grams = [gram.subset(self._rows, known) for gram in self._grams]
+        n_known = self._rows.n_rows
         self._rows.append(others.matrix(), others.means, others.norms)
-        self.W = np.pad(self.W, ((0, 0), (0, others.n_rows)))
-        self._quadratic = None
+        for part in self.parts:
+            part.extend(self._rows, n_known)
+        self._gather()
         self.__dict__.pop("correlations", None)  # computed for fewer rows
 
     @cached_property
@@ -131,15 +149,178 @@ class LocalMachine:
         absolute: np.ndarray = np.abs(gram)
         return absolute
 
+
+class Part:
+    """The outputs of a `LocalMachine` that share a Hessian.
+
+    Attributes
+    ----------
+    W, b : ndarray of shape (n_outputs, d) and (n_outputs,)
+    value : float
+        F of the subset.
+    """
+
+    def __init__(
+        self, rows: Rows, targets: np.ndarray, C: float, weights: np.ndarray | None, loss: Loss
+    ) -> None:  # fmt: skip
+        self._rows, self._C = rows, C
+        self._newton = Newton(rows, targets, weights, loss, intercept=True)
+        self._gram, self._chosen = self._newton.grams[0], np.zeros(0, np.int64)
+        self._newton.place_without_features(C)
+        self.solution = self._newton.point.W, self._newton.point.b, self._newton.value, None
+
     @property
-    def explained(self) -> float:
-        """G of the subset: the amount by which it lowers F."""
-        return self._without_features - self.value
+    def solution(self) -> Solution:
+        """The solution of the subset."""
+        return self.W, self.b, self.value, self._quadratic
+
+    @solution.setter
+    def solution(self, solution: Solution) -> None:
+        self.W, self.b, self.value, self._quadratic = solution
+
+    def start(self, W: np.ndarray, b: np.ndarray, gram: ActiveGram | None) -> None:
+        """Start the next solution from these weights and intercepts."""
+        self.W, self.b = W, b
+        if gram is not None:
+            self._gram = gram.subset(self._rows, np.arange(self._rows.n_rows))
+
+    def solve(self, rows: Rows, chosen: np.ndarray, tol: float) -> None:
+        """Run Newton's method on the subset `chosen` with these rows."""
+        newton, gram, places = self._newton, self._gram, chosen
+        if np.isin(chosen, self._chosen).all():  # fewer samples have changed since the last subset
+            gram, places = newton.grams[0], np.searchsorted(self._chosen, chosen)
+        newton.rows, newton.grams = rows, [gram.subset(rows, places)]
+        newton.solve(np.ones((len(chosen), 1)), Point(self.W[:, chosen], self.b, np.ones(1)), self._C, tol)
+        if len(chosen) == self._rows.n_rows:
+            self._gram = newton.grams[0]
+        W = np.zeros_like(self.W)
+        W[:, chosen], b, _ = newton.point
+        self._chosen = chosen
+        self.solution = W, b, newton.value, None
+
+    def subset_quadratic(self) -> Quadratic:
+        """F as a function of the weights of the subset, for its active samples."""
+        _, model, _ = self._newton.model()
+        return _hessian(model.covariances[0], self._C), model.pull
+
+    def quadratic(self) -> Quadratic:
+        """F as a function of the weights of all rows, for the active samples of the subset."""
+        if self._quadratic is None:
+            ((covariance, _),) = self._newton.bring_up([self._gram])[1]
+            c = self._rows.scores(self._newton.A)
+            pull = pulls(c, [covariance] * len(c), self.W, self._C)
+            self._quadratic = _hessian(covariance, self._C), pull
+        return self._quadratic
+
+    def extend(self, rows: Rows, n_known: int) -> None:
+        """Add further rows to the first `n_known`; the solution does not change."""
+        self._gram = self._gram.subset(rows, np.arange(n_known))
+        self._rows = rows
+        W = np.pad(self.W, ((0, 0), (0, rows.n_rows - n_known)))
+        self.solution = W, self.b, self.value, None
 
 
-def _hessians(covariances: list[np.ndarray], C: float) -> np.ndarray:
-    hessians: np.ndarray = C * np.array(covariances) + np.eye(len(covariances[0]))
-    return hessians
+def _hessian(covariance: np.ndarray, C: float) -> np.ndarray:
+    hessian = C * covariance
+    hessian.flat[:: len(hessian) + 1] += 1.0
+    return hessian
+
+
+class Removal:
+    """Removals of features for fixed active samples, for outputs that share a Hessian.
+
+    Only those columns of the inverse Hessian are brought up to date that belong to removed features.
+
+    Parameters
+    ----------
+    hessian : ndarray of shape (d, d)
+    gradients : ndarray of shape (K, d)
+
+    Attributes
+    ----------
+    left : ndarray of shape (d,), bool
+        Features that are left.
+    """
+
+    def __init__(self, hessian: np.ndarray, gradients: np.ndarray) -> None:
+        self._inverse = np.linalg.inv(hessian)
+        self._weights = gradients @ self._inverse
+        self._diagonal = np.diag(self._inverse).copy()
+        self._columns, self._n_removed = np.empty_like(hessian), 0
+        self.left = np.ones(len(hessian), bool)
+
+    def losses(self) -> np.ndarray:
+        """Twice the rise of F if a feature goes."""
+        losses: np.ndarray = (self._weights**2 / self._diagonal).sum(axis=0)
+        return losses
+
+    def remove(self, gone: int) -> None:
+        """Remove a feature."""
+        past = self._columns[: self._n_removed]
+        column = self._inverse[gone] - past[:, gone] @ past
+        self._weights -= self._weights[:, [gone]] * (column / column[gone])
+        column /= np.sqrt(column[gone])
+        self._diagonal -= column**2
+        self._columns[self._n_removed] = column
+        self._n_removed += 1
+        self.left[gone] = False
+        self._weights[:, ~self.left], self._diagonal[~self.left] = 0.0, 1.0
+
+
+class Exchange:
+    """Exchanges of features for fixed active samples, for outputs that share a Hessian H.
+
+    Parameters
+    ----------
+    hessian : ndarray of shape (d, d)
+    gradients : ndarray of shape (K, d)
+    chosen : ndarray of shape (k,)
+        The features S.
+    """
+
+    def __init__(self, hessian: np.ndarray, gradients: np.ndarray, chosen: np.ndarray) -> None:
+        across = hessian[chosen]
+        self._hessian, self._chosen = hessian, chosen.copy()
+        self._inverse = np.linalg.inv(across[:, chosen])  # of H_SS
+        self._mixed = self._inverse @ across
+        self._schur = np.diag(hessian) - np.einsum("ij,ij->j", across, self._mixed)
+        self._weights = gradients[:, chosen] @ self._inverse
+        self._residuals = gradients - self._weights @ across
+
+    def add_gains(self, gain: np.ndarray) -> None:
+        """Add the decrease of F when any feature replaces any chosen one, (k, d); undefined for chosen ones."""
+        _add_gains(self._mixed, np.diag(self._inverse).copy(), self._schur, self._weights, self._residuals, gain)
+
+    def swap(self, gone: int, comes: int) -> None:
+        """Replace the chosen feature at a position: a step of rank one removes it, another one adds the new feature."""
+        spread = self._inverse[gone, gone]
+        self._update(self._inverse[gone].copy(), self._mixed[gone].copy(), self._weights[:, gone].copy(), -spread)
+        column = self._mixed[:, comes].copy()
+        column[gone] = 0.0
+        row = self._hessian[comes] - column @ self._hessian[self._chosen]
+        column[gone] = -1.0
+        self._chosen[gone] = comes
+        self._update(column, row, self._residuals[:, comes].copy(), self._schur[comes])
+
+    def _update(self, column: np.ndarray, row: np.ndarray, pull: np.ndarray, pivot: float) -> None:
+        """Remove a feature, with a negative pivot, or add one."""
+        self._inverse += np.outer(column / pivot, column)
+        self._schur -= row**2 / pivot
+        self._residuals -= np.outer(pull / pivot, row)
+        column /= abs(pivot)
+        self._mixed -= np.outer(column, row)
+        self._weights -= np.outer(pull, column)
+
+
+@kernel
+def _add_gains(mixed, spread, schur, weights, residuals, gain):  # type: ignore[no-untyped-def]
+    """Add the gain of F from adding feature j after removing the chosen i, minus the loss from removing it."""
+    for k in range(len(weights)):
+        for i in range(len(spread)):
+            step, loss = weights[k, i] / spread[i], weights[k, i] ** 2 / spread[i]
+            for j in range(len(schur)):
+                slope = residuals[k, j] + mixed[i, j] * step
+                gain[i, j] += 0.5 * (slope * slope / (schur[j] + mixed[i, j] * mixed[i, j] / spread[i]) - loss)
 
 
 #: C of the refit, for columns of unit variance, as defined by scikit-learn's LinearSVC; and the alpha of Ridge.
@@ -151,7 +332,9 @@ MAX_DIRECT = 2500
 SPARSE_DENSITY = 0.2
 
 
-def refit(rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE) -> tuple[np.ndarray, np.ndarray]:
+def refit(
+    rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE, start: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Fit a linear machine on raw support rows, standardised: an SVM for each output, or ridge regression.
 
     With the squared hinge loss this is scikit-learn's ``LinearSVC(dual=False)``, except that the intercept is not
@@ -167,6 +350,8 @@ def refit(rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE) -> tuple
         -1 or +1 for the squared hinge loss.
     loss : Loss
         The squared hinge or the squared loss.
+    start : ndarray of shape (n_outputs, k), optional
+        Weights of the normalised rows that a direct solution starts from.
 
     Returns
     -------
@@ -175,23 +360,22 @@ def refit(rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE) -> tuple
     intercept : ndarray of shape (n_outputs,)
     """
     with single_threaded_blas():
-        return (_direct if rows.n_rows <= MAX_DIRECT else _iterative)(rows, targets, loss)
+        return _direct(rows, targets, loss, start) if rows.n_rows <= MAX_DIRECT else _iterative(rows, targets, loss)
 
 
-def _direct(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+def _direct(
+    rows: Block, targets: np.ndarray, loss: Loss, start: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Refit by Newton's method in the features."""
     normalised = Rows(rows.n_samples)
     normalised.append(rows.matrix(), rows.means, rows.norms)
     # A feature of unit norm is sqrt(n) times smaller than one of unit variance, and (3) halves the sum of the losses.
     C = rows.total_weight * (1.0 / REFIT_RIDGE if loss.one_gram else 2.0 * REFIT_C)
-    # Outputs share at most the Gram matrix of the squared loss; solved together, the slowest output would set the pace.
-    coef, intercept = [], []
-    for part in [targets] if loss.one_gram else targets[:, None]:
-        machine = LocalMachine(normalised, part, C, rows.weights, loss)
-        machine.solve(np.arange(rows.n_rows))
-        coef.append(machine.W / rows.norms)
-        intercept.append(machine.b - coef[-1] @ rows.means)
-    return np.concatenate(coef), np.concatenate(intercept)
+    begin = None if start is None else Start(start, np.zeros(len(start)))
+    machine = LocalMachine(normalised, targets, C, rows.weights, loss, begin)
+    machine.solve(np.arange(rows.n_rows))
+    coef = machine.W / rows.norms
+    return coef, machine.b - coef @ rows.means
 
 
 def _iterative(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:

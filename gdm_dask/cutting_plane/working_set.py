@@ -258,7 +258,7 @@ class WorkingSet:
             if first == len(supports.features):
                 continue
             mine = positions[self._n_compared[positions] == first]
-            others = supports.rows.rows(np.arange(first, len(supports.features)))
+            others = supports.rows.span(first, len(supports.features))
             rho = self._compare(mine, others)
             self._cover(mine[rho.max(axis=1) >= supports.limit])
             self._rho_sums[mine] += rho.sum(axis=1)

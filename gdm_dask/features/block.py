@@ -151,23 +151,26 @@ class Block(AlignedArrays):
         values = None if self.values is None else _numbers(_joined(self.values, starts, stops), self.decimals)
         return Block(0, len(local), self.n_samples, values, means, norms, indptr, indices, weights=self.weights)
 
+    def span(self, first: int, stop: int) -> Block:
+        """Return consecutive rows that share the memory of the block."""
+        if (first, stop) == (0, self.n_rows):
+            return self
+        span = slice(first, stop)
+        return replace(
+            self,
+            start=self.start + first,
+            stop=self.start + stop,
+            means=self.means[span],
+            norms=self.norms[span],
+            values=self.values[span] if self.indptr is None and self.values is not None else self.values,
+            indptr=None if self.indptr is None else self.indptr[first : stop + 1],
+            nonzeros=None if self.nonzeros is None else self.nonzeros[span],
+        )
+
     def parts(self, n_rows: int) -> Iterator[Block]:
         """Yield parts of `n_rows` consecutive rows that share the memory of the block."""
-        if n_rows >= self.n_rows:
-            yield self
-            return
         for first in range(0, self.n_rows, n_rows):
-            span = slice(first, min(first + n_rows, self.n_rows))
-            yield replace(
-                self,
-                start=self.start + span.start,
-                stop=self.start + span.stop,
-                means=self.means[span],
-                norms=self.norms[span],
-                values=self.values[span] if self.indptr is None and self.values is not None else self.values,
-                indptr=None if self.indptr is None else self.indptr[span.start : span.stop + 1],
-                nonzeros=None if self.nonzeros is None else self.nonzeros[span],
-            )
+            yield self.span(first, min(first + n_rows, self.n_rows))
 
     def pieces(self, n_values: int, n_rows: int) -> Iterator[Block]:
         """Yield parts with about `n_values` values, and at most `n_rows` rows, that share the memory of the block."""

@@ -69,9 +69,9 @@ class Model:
 
     def _factor(self, covariance: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return the Cholesky factor of I + C S G S."""
-        system = self.C * (scale[:, None] * covariance * scale)
+        system = self.C * covariance if (scale == 1.0).all() else self.C * (scale[:, None] * covariance * scale)
         system.flat[:: scale.size + 1] += 1.0
-        factor: np.ndarray = cholesky(system, lower=True, overwrite_a=True, check_finite=False)
+        factor: np.ndarray = cholesky(system.T, lower=True, overwrite_a=True, check_finite=False)
         return factor
 
     def curvature(self, point: ModelPoint) -> np.ndarray:

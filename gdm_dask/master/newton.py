@@ -134,7 +134,7 @@ class Newton:
                 self._place(*reached)
         return self._iterate(self.point, C, tol, shortest=0.0)
 
-    def _iterate(self, point: Point, C: float, tol: float, shortest: float = 0.2) -> bool:
+    def _iterate(self, point: Point, C: float, tol: float, shortest: float = 0.1) -> bool:
         """Take Newton steps until the gap is at most `tol`, or a step would have to be shorter than allowed."""
         self._place(point, C)
         while self.gap > tol:
@@ -320,9 +320,8 @@ class ActiveGram:
 
     def covariance(self, centred: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the sum of w (z - mean)(z - mean)' over the active samples, and the mean (zero if not `centred`)."""
-        gram, sums = self._rows.normalised(self._moments)
+        gram, sums = self._rows.normalised(self._moments, centred)
         mean = sums / self._moments.count if centred and self._moments.count > 0 else np.zeros_like(sums)
-        gram -= np.outer(sums, mean)
         # Rounding must not make it indefinite; for any matrix, a fixed point of the step is a solution.
         gram.flat[:: mean.size + 1] += 1e-15 * np.trace(gram)
         return gram, mean

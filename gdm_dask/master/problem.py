@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from gdm_dask.master.losses import Loss, SquaredHinge
-from gdm_dask.master.newton import Newton, Point, check_state, upper_bound, vectors
+from gdm_dask.master.newton import ActiveGram, Newton, Point, check_state, upper_bound, vectors
 from gdm_dask.master.rows import Rows
 from gdm_dask.system.blas import single_threaded_blas
 
@@ -142,6 +142,11 @@ class Master:
         duals = self._newton.A.view()
         duals.flags.writeable = False
         return duals
+
+    @property
+    def grams(self) -> list[ActiveGram]:
+        """Gram matrices of the active samples: one for each output, or one for all."""
+        return self._newton.grams
 
     @property
     def total_weight(self) -> float:

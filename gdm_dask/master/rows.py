@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,13 +26,17 @@ from scipy import sparse
 
 from gdm_dask.master.sparse_kernels import (
     SPAN,
+    Changed,
     SparseRows,
     add_gram,
     add_pairs,
+    changed_spans,
     cross_span,
+    normalise,
     project_span,
     score_span,
     spans,
+    sum_span,
     weighted,
 )
 from gdm_dask.system.resources import n_cores
@@ -151,11 +156,7 @@ class Rows:
 
     def over_ranges(self, function: Callable[[int, int], Result]) -> list[Result]:
         """Call a function on every range of samples, on as many threads as cores; results are in order."""
-        begins, ends = zip(*self._ranges, strict=True)
-        n_threads = min(len(self._ranges), n_cores())
-        if n_threads == 1:
-            return list(map(function, begins, ends))
-        return list(_threads(n_threads, os.getpid()).map(function, begins, ends))
+        return in_parallel(function, *zip(*self._ranges, strict=True))
 
     def project(self, weights: np.ndarray, out: np.ndarray) -> None:
         """Write W Z into `out`: one value for each output and sample.
@@ -204,7 +205,7 @@ class Rows:
             sums, totals = np.zeros((len(a), self.n_rows)), np.zeros((len(a), 1))
             for span, samples in spans(begin, end) if self.has_sparse else ():
                 for k, row in enumerate(a):
-                    totals[k] += np.add.accumulate(row[samples])[-1]
+                    totals[k] += sum_span(row[samples])
                     score_span(*entries, span, row[samples], sums[k])
             sums *= self._scales
             sums[:, self._dense_at] = a[:, begin:end] @ dense[:, begin:end].T
@@ -243,18 +244,23 @@ class Rows:
         def sum_range(begin: int, end: int) -> Moments:
             moments, samples = Moments.zeros(self.n_rows), (begin, end, change, w)
             moments.count = float(weighted(change, w, slice(begin, end)).sum())
+            across = np.zeros((self.n_rows if self.has_sparse else 0, self._dense_at.size))
             if self.has_sparse and first and first > self.n_rows - self._most_paired:
                 add_pairs(self._sparse.entries, *samples, first, moments.gram, moments.sums)
+                for changed in changed_spans(self._sparse.entries, *samples) if across.size else ():
+                    self._add_across(across, first, changed)
             elif self.has_sparse:
-                add_gram(self._sparse.entries, *samples, moments.gram, moments.sums)
+                also = partial(self._add_across, across, first) if across.size else None
+                add_gram(self._sparse.entries, *samples, moments.gram, moments.sums, also)
                 moments.gram[:first, :first] = moments.sums[:first] = 0.0
+            if across.size:
+                moments.add_across(self._dense_at, across)
             if self._dense_at.size:
                 self._add_dense(moments, *samples, first)
-                self._add_across(moments, *samples, first)
             return moments
 
-        total = Moments.zeros(self.n_rows)
-        for moments in self.over_ranges(sum_range):
+        total, *others = self.over_ranges(sum_range)
+        for moments in others:
             total.add(moments)
         return total
 
@@ -268,48 +274,29 @@ class Rows:
     ) -> None:
         """Add the sums of the dense rows from `first` on, and their products with all dense rows up to them."""
         at, new = self._dense_at, int(np.searchsorted(self._dense_at, first))
-        square = np.zeros((at.size - new, at.size))
-        for sign in (1, -1):
-            chosen = begin + np.flatnonzero(change[begin:end] == sign)
-            for start in range(0, chosen.size, BLOCK):
-                samples = chosen[start : start + BLOCK]
-                block, roots = np.take(self._dense[: at.size], samples, axis=1), np.ones(samples.size)
-                if w is not None:
-                    np.sqrt(w[samples], out=roots)
-                    block *= roots
-                moments.sums[at[new:]] += sign * (block[new:] @ roots)
-                # Numpy releases the GIL here; scipy's dsyrk does not.
-                square += sign * (block[new:] @ block.T)
+        square, changed = np.zeros((at.size - new, at.size)), begin + np.flatnonzero(change[begin:end])
+        for start in range(0, changed.size, BLOCK):
+            samples = changed[start : start + BLOCK]
+            block, weights = np.take(self._dense[: at.size], samples, axis=1), weighted(change, w, samples)
+            moments.sums[at[new:]] += block[new:] @ weights
+            # Numpy releases the GIL here; scipy's dsyrk does not.
+            square += (block[new:] * weights) @ block.T
         moments.gram[np.ix_(at[new:], at)] += np.tril(square, new)
 
-    def _add_across(
-        self, moments: Moments, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first: int
-    ) -> None:
-        """Add the products of dense and sparse rows; at least one row of each pair is `first` or later."""
-        if not self.has_sparse:
-            return
-        bounds, places, values = self._sparse.entries
+    def _add_across(self, across: np.ndarray, first: int, changed: Changed) -> None:
+        """Add the products of sparse and dense rows over some samples; at least one of a pair is `first` or later."""
+        samples, part, (bounds, *entries) = changed
         new = int(np.searchsorted(self._dense_at, first))
-        products = np.zeros((self._dense_at.size, self.n_rows))
-        for span, samples in spans(begin, end):
-            part = weighted(change, w, samples)
-            if part.any():
-                for dense, start in ((slice(new), first), (slice(new, self._dense_at.size), 0)):
-                    rows, out = self._dense[dense, samples], products[dense, start:]
-                    cross_span(bounds[start:], places, values, span, part, rows, out)
-        for position, across in zip(self._dense_at.tolist(), products, strict=True):
-            moments.gram[position, :position] += across[:position]
-            moments.gram[position:, position] += across[position:]
+        for dense, start in ((slice(new), first), (slice(new, self._dense_at.size), 0)):
+            by_sample = np.ascontiguousarray(self._dense[dense, samples].T)
+            cross_span(bounds[start:], *entries, part, by_sample, across[start:, dense])
 
-    def normalised(self, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Gram matrix and the sums of the normalised rows."""
-        scales, shifts = self._scales, self._shifts
-        gram = np.tril(moments.gram) + np.tril(moments.gram, -1).T
-        gram *= np.outer(scales, scales)
-        sums = moments.sums * scales
-        gram -= np.outer(sums, shifts)
-        sums -= moments.count * shifts
-        gram -= np.outer(shifts, sums)
+    def normalised(self, moments: Moments, centred: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Gram matrix of the normalised rows, `centred` on their means or not, and their sums."""
+        scaled = moments.sums * self._scales
+        sums, gram = scaled - moments.count * self._shifts, np.empty_like(moments.gram)
+        means = sums / moments.count if centred and moments.count > 0 else np.zeros_like(sums)
+        normalise(moments.gram, self._scales, self._shifts, scaled, sums, means, gram)
         return gram, sums
 
 
@@ -345,6 +332,12 @@ class Moments:
         """Return the sums of some features, given by increasing positions."""
         return Moments(self.gram[np.ix_(chosen, chosen)], self.sums[chosen], self.count)
 
+    def add_across(self, dense: np.ndarray, across: np.ndarray) -> None:
+        """Add the products of all features with the dense ones at these positions."""
+        for position, products in zip(dense.tolist(), across.T, strict=True):
+            self.gram[position, :position] += products[:position]
+            self.gram[position:, position] += products[position:]
+
     def add(self, other: Moments) -> None:
         """Add the sums over other samples, or of other features."""
         self.gram += other.gram
@@ -352,10 +345,27 @@ class Moments:
         self.count += other.count
 
 
+_in_pool = threading.local()
+
+
+def in_parallel(function: Callable[..., Result], *items: Iterable[Any]) -> list[Result]:
+    """Call a function on every item, or on the items of several lists, on as many threads as cores; keep the order.
+
+    Calls from one of these threads run in sequence, since the other threads are busy.
+
+    >>> in_parallel(pow, [2, 3], [3, 2])
+    [8, 9]
+    """
+    calls = list(zip(*items, strict=True))
+    if min(len(calls), n_cores()) <= 1 or getattr(_in_pool, "is_here", False):
+        return [function(*call) for call in calls]
+    return list(_threads(n_cores(), os.getpid()).map(lambda call: function(*call), calls))
+
+
 @cache
 def _threads(n_threads: int, pid: int) -> ThreadPoolExecutor:
-    """Threads kept for the next pass, which may be shorter than starting them; a forked process has none of them."""
-    return ThreadPoolExecutor(n_threads, thread_name_prefix=f"gdm-rows-{pid}")
+    """Threads kept for the next call, which may be shorter than starting them; a forked process has none of them."""
+    return ThreadPoolExecutor(n_threads, f"gdm-{pid}", lambda: setattr(_in_pool, "is_here", True))
 
 
 def _checked(rows: Any, means: np.ndarray, norms: np.ndarray, n_samples: int) -> Any:

@@ -10,7 +10,7 @@ number of entries, for the same reason.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,9 @@ GROWTH = 4
 Entries: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 """Start of the entries of each feature in each span, and their end in the last; positions of all entries within their
 spans; and their values, or None if all are 1."""
+
+Changed: TypeAlias = tuple[slice | np.ndarray, np.ndarray, tuple[Any, ...]]
+"""Samples, their change times their weights, and the entries at these samples, with the number of their span."""
 
 
 class SparseRows:
@@ -153,18 +156,45 @@ def score_span(bounds, places, values, span, part, sums):  # type: ignore[no-unt
 
 
 @kernel
-def cross_span(bounds, places, values, span, part, rows, out):  # type: ignore[no-untyped-def]
-    """Add the products of dense rows with the features, at the samples where `part` is nonzero and times it."""
-    for j in range(out.shape[1]):
+def sum_span(part):  # type: ignore[no-untyped-def]
+    """Return the sum of `part`, added up as in `score_span`."""
+    whole = part.size - part.size % 4
+    one = two = three = four = 0.0
+    for i in range(0, whole, 4):
+        one += part[i]
+        two += part[i + 1]
+        three += part[i + 2]
+        four += part[i + 3]
+    for i in range(whole, part.size):
+        one += part[i]
+    return (one + two) + (three + four)
+
+
+@kernel
+def cross_span(bounds, places, values, span, part, by_sample, out):  # type: ignore[no-untyped-def]
+    """Add the products of the features with dense ones, at the samples where `part` is nonzero and times it."""
+    for j in range(out.shape[0]):
         for p in range(bounds[j, span], bounds[j, span + 1]):
             change = part[places[p]]
             if change != 0.0:
                 product = change if values is None else change * values[p]
-                for k in range(out.shape[0]):
-                    out[k, j] += product * rows[k, places[p]]
+                for k in range(out.shape[1]):
+                    out[j, k] += product * by_sample[places[p], k]
 
 
-def weighted(change: np.ndarray, w: np.ndarray | None, samples: slice) -> np.ndarray:
+@kernel
+def normalise(gram, scales, shifts, scaled, sums, means, out):  # type: ignore[no-untyped-def]
+    """Write the Gram matrix of normalised features, centred on `means`, given the lower `gram` as stored.
+
+    The sums of the features are given scaled, and scaled and shifted.
+    """
+    for i in range(len(gram)):
+        for j in range(i + 1):
+            product = gram[i, j] * (scales[i] * scales[j]) - scaled[i] * shifts[j] - shifts[i] * sums[j]
+            out[i, j] = out[j, i] = product - sums[i] * means[j]
+
+
+def weighted(change: np.ndarray, w: np.ndarray | None, samples: slice | np.ndarray) -> np.ndarray:
     """Return the change of some samples times their weights."""
     return change[samples].astype(np.float64) if w is None else change[samples] * w[samples]
 
@@ -205,39 +235,63 @@ def _pair_span(bounds, places, values, span, part, first_row, laid, totals, gram
 
 
 def add_gram(
-    rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, gram: np.ndarray, sums: np.ndarray
-) -> None:
-    """Add the features times `change` to `sums`, and their products to `gram`."""
-    bounds, places, values = rows
-    in_spans = bounds[:, begin // SPAN : -(-end // SPAN) + 1].sum(axis=0)
-    room = int(np.diff(in_spans).max(initial=0))
-    some_bounds, some_places = np.empty((len(bounds), 2), np.int64), np.empty(room, np.uint16)
-    some_values = None if values is None else np.empty(room, values.dtype)
+    rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, gram: np.ndarray, sums: np.ndarray,
+    also: Callable[[Changed], None] | None = None,
+) -> None:  # fmt: skip
+    """Add the features times `change` to `sums`, and their products to `gram`; call `also` with each changed span."""
+    bounds, _, values = rows
+    room = _most_entries(bounds, begin, end)
     features, held = np.empty(room + 1, np.uint32), None if values is None else np.empty(room + 1)
     cursors, weights = np.empty(SPAN, np.uint32), np.empty(SPAN + 1)
     sizes = np.empty((3, len(bounds) + 1), np.int64)
-    for span, samples in spans(begin, end):
-        n_changed = np.count_nonzero(change[samples])
-        if n_changed == 0:
-            continue
-        part = weighted(change, w, samples)
-        entries: tuple[Any, ...] = (bounds, places, values, span)
-        if RARE * n_changed < part.size:
-            _pick(*entries, part, some_bounds, some_places, some_values)
-            entries = (some_bounds, some_places, some_values, 0)
+    for changed in changed_spans(rows, begin, end, change, w):
+        _, part, entries = changed
         score_span(*entries, part, sums)
         _gram_span(*entries, part, cursors, sizes, weights, features, held, gram)
+        if also is not None:
+            also(changed)
+
+
+def changed_spans(
+    rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None
+) -> Iterator[Changed]:  # fmt: skip
+    """Yield each span with a change: all of its samples, or only those that change if they are few.
+
+    The entries are valid until the next span.
+    """
+    bounds, places, values = rows
+    room = _most_entries(bounds, begin, end)
+    some_bounds, some_places = np.empty((len(bounds), 2), np.int64), np.empty(room, np.uint16)
+    some_values = None if values is None else np.empty(room, values.dtype)
+    numbers = np.zeros(SPAN, np.uint16)
+    for span, samples in spans(begin, end):
+        changed = np.flatnonzero(change[samples])
+        if RARE * changed.size >= samples.stop - samples.start:
+            yield samples, weighted(change, w, samples), (bounds, places, values, span)
+        elif changed.size:
+            numbers[changed] = np.arange(1, changed.size + 1)
+            _pick(bounds, places, values, span, numbers, some_bounds, some_places, some_values)
+            numbers[changed] = 0
+            changed += samples.start
+            yield changed, weighted(change, w, changed), (some_bounds, some_places, some_values, 0)
+
+
+def _most_entries(bounds: np.ndarray, begin: int, end: int) -> int:
+    """Return the largest number of entries in a span."""
+    in_spans = bounds[:, begin // SPAN : -(-end // SPAN) + 1].sum(axis=0)
+    return int(np.diff(in_spans).max(initial=0))
 
 
 @kernel
-def _pick(bounds, places, values, span, change, some_bounds, some_places, some_values):  # type: ignore[no-untyped-def]
-    """Copy the entries of the few samples that change."""
+def _pick(bounds, places, values, span, numbers, some_bounds, some_places, some_values):  # type: ignore[no-untyped-def]
+    """Copy the entries of the samples that have a number, from 1 on."""
     at = 0
     for j in range(bounds.shape[0]):
         some_bounds[j, 0] = at
         for p in range(bounds[j, span], bounds[j, span + 1]):
-            if change[places[p]] != 0:
-                some_places[at] = places[p]
+            number = numbers[places[p]]
+            if number != 0:
+                some_places[at] = number - 1
                 if values is not None:
                     some_values[at] = values[p]
                 at += 1

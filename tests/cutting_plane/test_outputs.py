@@ -12,12 +12,11 @@ from helpers.master_instances import Instance, form_p_optimum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdm_dask.cutting_plane import selection
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify
 from gdm_dask.cutting_plane.problem import Problem, Settings
 from gdm_dask.cutting_plane.selection import choose, select
-from gdm_dask.cutting_plane.svm import LocalMachine
+from gdm_dask.cutting_plane.svm import Exchange, LocalMachine, Removal
 from gdm_dask.features.effective import effective_samples
 from gdm_dask.features.scores import scores
 from gdm_dask.master.losses import Loss, SquaredHinge
@@ -137,17 +136,37 @@ def test_gains_of_swaps_by_squared_loss_are_exact(n_outputs: int) -> None:
     X = make("groups", 7, 60, 1)
     Z, Y, C = reference.normalise(X), outputs(X, n_outputs, "numbers", 1), 20.0
     machine = machine_on(Z, Y, C, SquaredLoss())
-    chosen, others = np.array([0, 2, 5]), np.array([1, 3, 4, 6])
+    chosen = np.array([0, 2, 5])
     machine.solve(chosen)
-    before = ridge_objective(Z[chosen], Y, C)
-    assert machine.value == pytest.approx(before, rel=1e-12)
-    hessians, gradients = machine.quadratic()
-    assert len(hessians) == 1
-    gains = selection._swap_gains(hessians[0], gradients, chosen, others)
-    for (i, gone), (j, comes) in itertools.product(enumerate(chosen), enumerate(others)):
-        after = ridge_objective(Z[[*chosen[chosen != gone], comes]], Y, C)
-        assert gains[i, j] == pytest.approx(before - after, abs=1e-9 * before)
-    np.testing.assert_allclose(machine.subset_quadratic()[0][0], hessians[0][np.ix_(chosen, chosen)], rtol=1e-9)
+    assert machine.value == pytest.approx(ridge_objective(Z[chosen], Y, C), rel=1e-12)
+    ((hessian, gradients),) = machine.quadratics()
+    exchange = Exchange(hessian, gradients, chosen)
+    for gone, comes in ((0, 3), (2, 0), (0, 6), (1, 4)):  # a feature that went may come back
+        before, gains = ridge_objective(Z[chosen], Y, C), np.zeros((3, 7))
+        exchange.add_gains(gains)
+        for i, j in itertools.product(range(3), np.setdiff1d(np.arange(7), chosen)):
+            after = ridge_objective(Z[[*np.delete(chosen, i), j]], Y, C)
+            assert gains[i, j] == pytest.approx(before - after, abs=1e-9 * before)
+        exchange.swap(gone, comes)
+        chosen[gone] = comes
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_losses_of_removals_by_squared_loss_are_exact(n_outputs: int) -> None:
+    X = make("groups", 7, 60, 1)
+    Z, Y, C = reference.normalise(X), outputs(X, n_outputs, "numbers", 1), 20.0
+    machine = machine_on(Z, Y, C, SquaredLoss())
+    machine.solve(np.arange(7))
+    ((hessian, gradients),) = machine.subset_quadratics()
+    removal, left = Removal(hessian, gradients), np.arange(7)
+    for gone in (4, 1, 6):
+        before, losses = ridge_objective(Z[left], Y, C), removal.losses()
+        for j in left:
+            after = ridge_objective(Z[left[left != j]], Y, C)
+            assert 0.5 * losses[j] == pytest.approx(after - before, abs=1e-9 * before)
+        removal.remove(gone)
+        left = left[left != gone]
+    assert np.flatnonzero(removal.left).tolist() == left.tolist()
 
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), SquaredLoss()])

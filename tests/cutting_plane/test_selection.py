@@ -88,10 +88,9 @@ def test_outputs_add_up_and_weights_equal_repetition(weighted: bool) -> None:
         machine.solve(subset)
         expected = [best_value(X[repeated][:, subset], y[repeated]) for y in targets]
         assert machine.value == pytest.approx(sum(expected), rel=1e-6)
-    hessians, gradients = machine.quadratic()
-    part = np.ix_(range(3), subset, subset)
-    np.testing.assert_allclose(hessians[part], machine.subset_quadratic()[0], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(gradients[:, subset], machine.subset_quadratic()[1], rtol=1e-8, atol=1e-8)
+    for (hessian, gradient), mine in zip(machine.quadratics(), machine.subset_quadratics(), strict=True):
+        np.testing.assert_allclose(hessian[np.ix_(subset, subset)], mine[0], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(gradient[:, subset], mine[1], rtol=1e-8, atol=1e-8)
     rho = np.abs(np.corrcoef(X[repeated].T)) - np.eye(12)
     np.testing.assert_allclose(machine.correlations, rho, atol=1e-9)
     chosen, weights = choose(rows, targets, C, 3, None, np.inf, w if weighted else None)
