@@ -1,8 +1,12 @@
-"""Files of biologists, written by the tools that they use: AnnData's .h5ad and PLINK's .bed."""
+"""Files of biologists: .h5ad, written by AnnData 0.12, and PLINK's .bed, written by bed-reader.
+
+AnnData requires an old pandas, so its files lie in ``tests/data/anndata``; ``write_cells`` made them.
+"""
 
 from __future__ import annotations
 
 import builtins
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +17,13 @@ import scipy.sparse as sp
 import gdm_dask
 from gdm_dask.errors import BadInput
 
+CELLS = Path(__file__).parents[1] / "data/anndata"
 N_CELLS, N_PEAKS = 60, 40
 N_PEOPLE, N_VARIANTS = 53, 31
 
 
-def some_cells(layout: str):
-    import anndata
-
+def some_cells() -> tuple[pd.DataFrame, list[str], np.ndarray]:
+    """Return obs, the names of the features, and the values of the stored files."""
     rng = np.random.default_rng(0)
     peaks = rng.poisson(0.4, (N_CELLS, N_PEAKS)).astype(np.float32)
     obs = pd.DataFrame(
@@ -32,45 +36,48 @@ def some_cells(layout: str):
         },
         index=[f"cell {number}" for number in range(N_CELLS)],
     )
-    var = pd.DataFrame(index=[f"chr1:{100 * number}-{100 * number + 50}" for number in range(N_PEAKS)])
-    layouts = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}
-    return anndata.AnnData(layouts[layout](peaks), obs, var), peaks
+    return obs, [f"chr1:{100 * number}-{100 * number + 50}" for number in range(N_PEAKS)], peaks
+
+
+def write_cells() -> None:
+    import anndata
+
+    obs, names, peaks = some_cells()
+    for layout, form in {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}.items():
+        cells = anndata.AnnData(form(peaks), obs, pd.DataFrame(index=names))
+        cells.write_h5ad(CELLS / f"{layout}.h5ad", compression="gzip" if layout == "csc" else None)
 
 
 @pytest.mark.parametrize("run_bytes", ["300", None])
-@pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize("layout", ["csr", "csc", "dense"])
-def test_cells_keep_values_names_and_columns_of_obs(tmp_path, layout, compression, run_bytes) -> None:
-    cells, peaks = some_cells(layout)
-    cells.write_h5ad(tmp_path / "cells.h5ad", compression=compression)
+def test_cells_keep_values_names_and_columns_of_obs(tmp_path, layout, run_bytes) -> None:
+    obs, names, peaks = some_cells()
     store = gdm_dask.ingest(
-        str(tmp_path / "cells.h5ad"), tmp_path / "a.zarr", "cell_type", sample_weight="times", run_bytes=run_bytes,
+        str(CELLS / f"{layout}.h5ad"), tmp_path / "a.zarr", "cell_type", sample_weight="times", run_bytes=run_bytes,
         scheduler="synchronous",
     )  # fmt: skip
     np.testing.assert_array_equal(store.to_scipy().toarray().T, peaks)
     assert store.is_sparse == (layout != "dense")
-    assert store.feature_names == list(cells.var_names)
-    assert store.sample_ids == list(cells.obs_names)
-    np.testing.assert_array_equal(store.y, cells.obs["cell_type"].to_numpy(str))
-    np.testing.assert_array_equal(store.sample_weight, cells.obs["times"])
+    assert store.feature_names == names
+    assert store.sample_ids == list(obs.index)
+    np.testing.assert_array_equal(store.y, obs["cell_type"].to_numpy(str))
+    np.testing.assert_array_equal(store.sample_weight, obs["times"])
 
 
 @pytest.mark.parametrize(("column", "kind"), [("donor", "two classes"), ("age", "numbers"), ("doublet", "two classes")])
 def test_columns_of_obs_are_targets_of_their_kind(tmp_path, column, kind) -> None:
-    cells, _ = some_cells("csr")
-    cells.write_h5ad(tmp_path / "cells.h5ad")
-    store = gdm_dask.ingest(str(tmp_path / "cells.h5ad"), tmp_path / "a.zarr", column, n_workers=2)
+    store = gdm_dask.ingest(str(CELLS / "csr.h5ad"), tmp_path / "a.zarr", column, n_workers=2)
     assert store.own_target().kind == kind
-    np.testing.assert_array_equal(store.y, cells.obs[column].to_numpy())
+    np.testing.assert_array_equal(store.y, some_cells()[0][column].to_numpy())
 
 
 def test_bad_cells_are_refused_by_name(tmp_path) -> None:
     import h5py
 
-    cells, _ = some_cells("csr")
-    cells.obs.loc[cells.obs_names[3], "cell_type"] = np.nan
     path = tmp_path / "cells.h5ad"
-    cells.write_h5ad(path)
+    shutil.copy(CELLS / "csr.h5ad", path)
+    with h5py.File(path, "a") as file:
+        file["obs/cell_type/codes"][3] = -1
     with pytest.raises(BadInput, match="column 'cell_type' of obs has no value for sample 3"):
         gdm_dask.ingest(str(path), tmp_path / "a.zarr", "cell_type")
     with pytest.raises(BadInput, match="'type' is neither a column nor a file; the columns are cell_type, donor, age"):
@@ -140,7 +147,7 @@ def test_genotypes_need_all_three_files(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "package", "extra"), [("a.h5ad", "anndata", "anndata"), ("a.bed", "bed_reader", "plink")]
+    ("name", "package", "extra"), [("a.h5ad", "h5py", "anndata"), ("a.bed", "bed_reader", "plink")]
 )
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, name, package, extra) -> None:
     for other in ("a.h5ad", "a.bed", "a.bim", "a.fam"):

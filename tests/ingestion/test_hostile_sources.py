@@ -1,10 +1,13 @@
 """Untrusted files become a store, or an error that names them: no crash, no excessive memory."""
 
+import gzip
 import io
 import shutil
 import zipfile
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers.fuzz import FUZZ, changed_bytes
@@ -38,11 +41,21 @@ def npy():
     return buffer.getvalue()
 
 
+def parquet():
+    buffer = io.BytesIO()
+    pd.DataFrame(SMALL.toarray(), columns=[f"c{number}" for number in range(SMALL.shape[1])]).to_parquet(buffer)
+    return buffer.getvalue()
+
+
 SEEDS = {
     "x.svm": [b"1 1:0.5 3:2\n-1 2:1e3 # words\n1 qid:3 4:-.25\n-1 1:7 10:1\n", b"2.5 1:1\n3 2:1\n4 1:2\n"],
     "x.mtx": [market(), b"%%MatrixMarket matrix coordinate pattern general\n% words\n3 4 2\n1 2\n3 4\n"],
     "x.npz": [npz("csr"), npz("csc"), npz("coo")],
     "x.npy": [npy()],
+    "x.csv": [b"a,b,c\n1,2,3\n4.5,-1e3,0\n0,0,7\n", b'\xef\xbb\xbf"a b";;c\r\n1;"i;d";3\r\n\r\n4;j;0\r\n'],
+    "x.tsv.gz": [gzip.compress(b"a\tb\n1\t2\n3\t4\n")],
+    "x.parquet": [parquet()],
+    "x.h5ad": [(Path(__file__).parents[1] / "data/anndata/csr.h5ad").read_bytes()],
     "y.csv": [b"height,weight\n1,2\n3.5,4\n5,6\n7,8\n", b"a\nb\na\nb\n"],
 }
 
@@ -62,7 +75,7 @@ def test_any_bytes_are_ingested_or_refused(tmp_path, data, name):
     else:
         message = name
         store.verify()
-    assert any(words in message for words in (name, "(counted from 0)", "label", "number")), message
+    assert any(words in message for words in (name, "(counted from 0)", "label", "number", "feature ")), message
 
 
 def test_an_archive_in_the_place_of_an_array(tmp_path):

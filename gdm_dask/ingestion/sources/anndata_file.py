@@ -1,11 +1,11 @@
-"""AnnData's ``.h5ad`` files (cells x genes or peaks), sparse or dense, some rows at a time; needs anndata."""
+"""AnnData's ``.h5ad`` files (cells x genes or peaks), sparse or dense, some rows at a time; needs h5py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import DENSE_FACTOR, IngestOptions, Source, SourceFacts, as_labels, only_file
 from gdm_dask.ingestion.sources.table_columns import check_named
 from gdm_dask.store.folder import file_info, open_file
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Bytes of a nonzero in memory: value and index.
 _NONZERO_BYTES = 8
@@ -46,18 +43,20 @@ class AnnDataFile(Source):
                 raise BadInput(f"{path}: X is not a matrix that can be read: write the file again with anndata")
             n_samples, n_features = map(int, matrix.shape if layout == "dense" else matrix.attrs["shape"])
             n_values = n_samples * n_features if layout == "dense" else len(matrix["data"])
-            obs, names = _table(file, "obs"), _table(file, "var").index
-        if len(obs) != n_samples or len(names) != n_features:
+            ids, names = (_column(file[table], file[table].attrs["_index"], path) for table in ("obs", "var"))
+            obs = file["obs"]
+            check_named(y, [str(name) for name in obs.attrs["column-order"]], f"{path}, obs")
+            labels = _column(obs, y, path) if isinstance(y, str) and y in obs else y
+            column = options.weight_column
+            weights = _column(obs, column, path) if column is not None and column in obs else None
+        if len(ids) != n_samples or len(names) != n_features:
             raise BadInput(f"{path}: obs and var have other sizes than X: write the file again with anndata")
-        check_named(y, list(obs.columns), f"{path}, obs")
-        labels = _column(obs, y, path) if isinstance(y, str) and y in obs else y
-        weights = _column(obs, options.weight_column, path) if options.weight_column in obs else None
         facts = SourceFacts(
             "dense" if layout == "dense" else "sparse",
             {"format": f"h5ad {layout}", "files": [path], "target": y if isinstance(y, str) else None},
             {"files": [info]}, _NONZERO_BYTES * n_values, n_samples=n_samples, n_features=n_features,
             labels=as_labels(labels, n_samples, path), sample_weight=weights,
-            feature_names=[str(name) for name in names], sample_ids=[str(name) for name in obs.index],
+            feature_names=names.astype(str).tolist(), sample_ids=ids.astype(str).tolist(),
         )  # fmt: skip
         return cls(facts, path, layout)
 
@@ -114,28 +113,33 @@ class AnnDataRows:
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
     try:
-        import anndata  # noqa: F401  (registers the readers of obs and var)
         import h5py
     except ImportError as error:
-        raise BadInput(f"{path}: .h5ad needs anndata: pip install 'gdm_dask[anndata]'") from error
+        raise BadInput(f"{path}: .h5ad needs h5py: pip install 'gdm_dask[anndata]'") from error
     try:
         with open_file(path) as raw, h5py.File(raw) as file:
             yield file
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, RuntimeError, TypeError) as error:
         raise BadInput(f"{path}: not a complete .h5ad file: {error}") from error
 
 
-def _table(file: Any, name: str) -> pd.DataFrame:
-    from anndata.io import read_elem
-
-    found: pd.DataFrame = read_elem(file[name])
-    return found
-
-
-def _column(table: pd.DataFrame, name: Any, path: str) -> np.ndarray:
-    """Return a column of ``obs``; text and categories as text."""
+def _column(table: Any, name: str, path: str) -> np.ndarray:
+    """Return a column of ``obs`` or ``var`` as AnnData stores it: an array, text, categories, or values with a mask."""
     column = table[name]
-    if column.isna().any():
-        sample = int(column.isna().to_numpy().argmax())
+    values, missing = np.zeros(0), np.zeros(0, bool)
+    kind = str(column.attrs.get("encoding-type", "array"))
+    if kind == "categorical":
+        codes = column["codes"][:]
+        values, missing = _values(column["categories"])[codes], codes < 0
+    elif kind.startswith("nullable"):
+        values, missing = _values(column["values"]), column["mask"][:]
+    else:
+        values = _values(column)
+    if missing.any():
+        sample = int(missing.argmax())
         raise BadInput(f"{path}: column {name!r} of obs has no value for sample {sample} (counted from 0): fill it")
-    return np.asarray(column.to_numpy(str) if column.dtype.kind == "O" else column.to_numpy())
+    return values
+
+
+def _values(dataset: Any) -> np.ndarray:
+    return np.asarray(dataset.asstr()[:].astype(str) if dataset.dtype.kind == "O" else dataset[:])

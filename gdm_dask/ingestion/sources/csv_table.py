@@ -18,6 +18,7 @@ from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
 from gdm_dask.ingestion.sources.lines import (
     COMPRESSIONS,
+    DAMAGED,
     LONG_LINE,
     compression_of,
     count_lines,
@@ -143,23 +144,23 @@ class CsvRows:
 
     def _check(self, rows: bytes, lines_before: Callable[[], int]) -> None:
         """Raise `BadInput` with the place of the first cell that is no number, or the first line of another length."""
-        names = self.layout.columns.names
-        features = self.layout.columns.features
+        names, features = self.layout.columns.names, self.layout.columns.features
         lines = csv.reader(io.StringIO(rows.decode(errors="replace")), delimiter=self.layout.separator)
-        for row in lines:
-            if not row:
-                continue
-            if len(row) != len(names):
-                raise BadInput(
-                    f"{self.path}, line {lines_before() + lines.line_num}: the line has {len(row)} fields, the header "
-                    f"{len(names)}. Fields must not contain line breaks."
-                )
-            for place in features:
-                if not _is_number(row[place]):
-                    raise BadInput(
-                        f"{self.path}, line {lines_before() + lines.line_num}, column {names[place]!r}: {row[place]!r} "
-                        "is not a finite number. Replace it, or leave the column out."
-                    )
+        reason = ""
+        try:
+            for row in filter(None, lines):
+                wrong = [place for place in features if place < len(row) and not _is_number(row[place])]
+                if len(row) != len(names):
+                    reason = f": the line has {len(row)} fields, the header {len(names)}. Fields must be in one line."
+                elif wrong:
+                    reason = f", column {names[wrong[0]]!r}: {row[wrong[0]]!r} is not a finite number. Replace it, or "
+                    reason += "leave the column out."
+                if reason:
+                    break
+        except csv.Error as error:
+            reason = f": {error}"
+        if reason:
+            raise BadInput(f"{self.path}, line {lines_before() + lines.line_num}{reason}")
 
 
 def _is_number(word: str) -> bool:
@@ -175,14 +176,14 @@ def _read_header(path: str, y: Any, weights: str | None) -> tuple[_Layout, int]:
         lines = _unpacked(path, file)
         try:
             first, second = lines.readline(), lines.readline()
-        except (EOFError, OSError) as error:
+        except DAMAGED as error:
             raise BadInput(f"{path}: the compressed data is damaged or cut off ({error}). Fetch it again.") from error
     try:
         text = first.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}, line 1: the names of the columns are not UTF-8 text: {error}") from error
-    separator = "\t" if ".tsv" in path.lower() else max(_SEPARATORS, key=text.count)
-    names = [name.strip() for name in next(csv.reader([text], delimiter=separator), [])]
+        separator = "\t" if ".tsv" in path.lower() else max(_SEPARATORS, key=text.count)
+        names = [name.strip() for name in next(csv.reader([text], delimiter=separator), [])]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path}, line 1: the names of the columns cannot be read: {error}") from error
     if not any(names):
         raise BadInput(f"{path}, line 1: must name the columns, got an empty line")
     if all(map(_is_number, names)):
@@ -212,5 +213,5 @@ def _read_words(path: str, layout: _Layout) -> pd.DataFrame:
             )  # fmt: skip
         except pd.errors.EmptyDataError:
             return pd.DataFrame({place: [] for place in wanted}, dtype=str)
-        except (ValueError, EOFError, OSError) as error:
+        except (ValueError, *DAMAGED) as error:
             raise BadInput(f"{path}: the table cannot be read: {error}") from error

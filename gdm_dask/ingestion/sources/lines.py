@@ -20,6 +20,9 @@ from gdm_dask.system.scratch import work_space
 
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
+#: Errors for compressed data that is damaged or cut off.
+DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
 #: A line of this many bytes is never too long, however little is read at a time.
 LONG_LINE = 64 << 10
 #: Bytes read at a time to find newlines.
@@ -157,7 +160,7 @@ def unpacked_lines(path: str, run_bytes: int) -> Iterator[bytes]:
                 if done == 0:
                     file = COMPRESSIONS[suffix](raw)
                 part = file.read(run_bytes)
-            except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            except DAMAGED as error:
                 raise BadInput(
                     f"{path}: the compressed data is damaged or cut off after {done:,} unpacked bytes, in line "
                     f"{lines + 1} ({error}). Fetch the file again."

@@ -105,5 +105,5 @@ def _read(path: str, use: Callable[[Any], Any]) -> Any:
     try:
         with open_file(path) as file, ParquetFile(file) as table:
             return use(table)
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, ValueError) as error:
         raise BadInput(f"{path}: not a complete Parquet file: {error}") from error
