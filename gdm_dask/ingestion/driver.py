@@ -178,7 +178,8 @@ def run_ingest(
     given = open_source(_reachable(source, storage_options), y, options)
     facts = given.facts
     sample_weight = sample_weight if facts.sample_weight is None else facts.sample_weight
-    targets = _known_targets(facts, like, task)
+    targets = _known_targets(facts, like, task, os.fspath(y) if isinstance(y, (str, os.PathLike)) else facts.where)
+    weights = _known_weights(sample_weight, facts.n_samples)
     names = _feature_names(feature_names, facts, like, n_features)
     limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     staging = Staging(Folder(path, storage_options), scratch)
@@ -204,7 +205,7 @@ def run_ingest(
             announce_scratch(facts, staging)
             runs, runs_kept = make_runs(given, staging, engine, size, options)
             parts = summarise(runs, facts, options, None if like is None else like.target)
-            weights = None if sample_weight is None else given_weights.load_weights(sample_weight, parts.n_samples)
+            weights = _known_weights(sample_weight, parts.n_samples) if weights is None else weights
             entries, blocks_kept = make_blocks(parts, staging, engine, options, names, limit)
         store = _publish(parts, entries, facts, staging, options, weights)
     if parts.skipped:
@@ -299,13 +300,20 @@ def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:
     return None
 
 
-def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | None) -> list[Any] | None:
+def _known_weights(sample_weight: Any, n_samples: int | None) -> np.ndarray | None:
+    """Return the sample weights if there are any and the number of samples is known; refuse wrong ones."""
+    if sample_weight is None or n_samples is None:
+        return None
+    return given_weights.load_weights(sample_weight, n_samples)
+
+
+def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | None, where: str) -> list[Any] | None:
     """Return the identity of targets that are known before the work; refuse wrong ones."""
     if facts.labels is None:
         return None
     known = None if like is None else like.target
-    target = infer_target(facts.labels, task, facts.where) if known is None else known
-    return [target.to_json(), crc32c(target.pack(facts.labels, facts.where))]  # type: ignore[arg-type]
+    target = infer_target(facts.labels, task, where) if known is None else known
+    return [target.to_json(), crc32c(target.pack(facts.labels, where))]  # type: ignore[arg-type]
 
 
 def _feature_names(
