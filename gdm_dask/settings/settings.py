@@ -41,8 +41,8 @@ CUTS_C = 50.0
 C_FACTORS = (0.06, 0.3, 1.2)
 LEAST_C, MOST_C = 0.01, 30.0
 #: Effective samples per support from which the most shrunk C is used and the choice among supports does not fit noise;
-#: with fewer samples, folds of the data decide.
-MANY_SAMPLES = 100
+#: with fewer samples, folds of the data decide. Several classes need fewer: every class takes part in the choice.
+MANY_SAMPLES, MANY_OF_CLASSES = 100, 40
 #: C of this choice, and the factor of C with which the supports enter if folds decide.
 CHOICE_C = 50.0
 CHOICE_FACTOR = 0.3
@@ -233,22 +233,23 @@ def choose_settings(
     if not is_merged:
         return entering(OVERSHOOT * k if can_choose and n_samples >= SAMPLES_PER_SUPPORT * k else k)
     counts = (n_samples // 2, n_samples - n_samples // 2) if counts is None else counts
+    many = MANY_OF_CLASSES if task == "classes" else MANY_SAMPLES
     if C != "auto":
-        is_many = effective_samples(counts) >= MANY_SAMPLES * k
+        is_many = effective_samples(counts) >= many * k
         return entering(OVERSHOOT * k if can_choose and is_many else k)
-    return _by_data(entering, k, counts, int(min(counts)) if fewest is None else fewest, can_choose)
+    return _by_data(entering, k, counts, int(min(counts)) if fewest is None else fewest, can_choose, many)
 
 
 def _by_data(
-    entering: Callable[..., Settings], k: int, counts: Sequence[float], fewest: int, can_choose: bool
+    entering: Callable[..., Settings], k: int, counts: Sequence[float], fewest: int, can_choose: bool, many: int
 ) -> Settings:
     """Settings of the merged machine, with C depending on the samples of each class."""
     per_support = effective_samples(counts) / k
     first, *others = (float(np.clip(factor * per_support, LEAST_C, MOST_C)) for factor in C_FACTORS)
     n_folds = min(N_FOLDS, fewest)
-    if per_support >= MANY_SAMPLES and can_choose:
+    if per_support >= many and can_choose:
         return entering(OVERSHOOT * k, C=first, C_choice=CHOICE_C, C_by="rule")
-    if per_support >= MANY_SAMPLES or k > MAX_CHOSEN or n_folds < 2:
+    if per_support >= many or k > MAX_CHOSEN or n_folds < 2:
         return entering(k, C=first, C_by="rule")
     rivals = [entering(k, C=other, C_by="folds") for other in dict.fromkeys(others) if other > first]
     if per_support >= SAMPLES_PER_SUPPORT and can_choose:
