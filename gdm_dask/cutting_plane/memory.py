@@ -92,8 +92,9 @@ class FitWork:
     def plan(self, limit: int | None, in_driver: bool) -> FitPlan:
         """Plan how the processes share the memory; see `FitPlan`."""
         return FitPlan(
-            self.block_bytes, self.task_bytes, self.driver_bytes, self.n_passes, limit, in_driver, self.n_problems
-        )
+            self.block_bytes, self.task_bytes, self.driver_bytes, self.n_passes, limit, in_driver, self.n_problems,
+            self.bytes_ahead > 0,
+        )  # fmt: skip
 
     def fitted(
         self, workers: list[Worker], limit: int | None, in_driver: bool, largest_rows: Callable[[int], int]

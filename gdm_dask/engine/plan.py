@@ -50,7 +50,10 @@ class FitPlan:
     limit : int or None
         Memory of all processes together; None if only the workers' own limits apply.
     in_driver : bool
-        Whether the driver's own threads do the work. They keep decoded blocks; other processes keep nothing.
+        Whether the driver's own threads do the work.
+    is_remote : bool
+        Whether blocks come from an object store. The driver's own threads then keep decoded blocks. A block on a local
+        disk is read again in less time than memory for another one takes to fill and to free.
     n_problems : int
         Problems that may share a read.
     """
@@ -62,6 +65,7 @@ class FitPlan:
     limit: int | None
     in_driver: bool
     n_problems: int = 1
+    is_remote: bool = False
 
     def needed(self, worker: Worker) -> int:
         """Bytes that a worker needs to run its tasks."""
@@ -100,7 +104,7 @@ class FitPlan:
         if needed > self.limit:
             whose = f"a memory limit of {format_bytes(self.limit)}"
             raise MemoryLimitTooLow(self._refusal(whose, needed, sum(worker.threads for worker in fitting)))
-        return int(CACHE_PART * (self.limit - needed)) if self.in_driver else 0
+        return int(CACHE_PART * (self.limit - needed)) if self.in_driver and self.is_remote else 0
 
     def describe(self, workers: list[Worker]) -> str:
         """Describe in one line the bytes to read and the share that stays in memory."""

@@ -32,14 +32,19 @@ def threads(n_threads: int = 2) -> list[Worker]:
     return [Worker("this process", n_threads)]
 
 
-def test_a_store_that_fits_is_read_once() -> None:
-    line = work().plan(4 << 30, True).describe(threads())
+def test_an_object_store_that_fits_is_read_once() -> None:
+    line = work(bytes_ahead=MIB).plan(4 << 30, True).describe(threads())
     assert "10 blocks, 671 MB decoded" in line
     assert "all of it stays in memory after the first pass, about 21 passes read 671 MB" in line
 
 
-def test_a_store_that_does_not_fit_is_read_again() -> None:
-    job = work(100)
+def test_a_local_store_is_read_in_each_pass() -> None:
+    line = work().plan(4 << 30, True).describe(threads())
+    assert "each pass reads all of it, about 21 passes read 14.1 GB" in line
+
+
+def test_an_object_store_that_does_not_fit_is_read_again() -> None:
+    job = work(100, bytes_ahead=MIB)
     plan = job.plan(4 << 30, True)
     room = plan.room(threads())
     assert 0 < room < 6400 * MIB
@@ -48,7 +53,7 @@ def test_a_store_that_does_not_fit_is_read_again() -> None:
 
 @pytest.mark.parametrize(("n_threads", "n_processes"), [(1, 0), (4, 0), (1, 1), (1, 4), (4, 2)])
 def test_planned_memory_is_within_the_limit(n_threads: int, n_processes: int) -> None:
-    job = work(1000)
+    job = work(1000, bytes_ahead=MIB)
     workers = [Worker(str(number), n_threads) for number in range(n_processes)] or threads(n_threads)
     n_planned = 0
     for limit in range(1 << 30, 8 << 30, 100 * MIB):

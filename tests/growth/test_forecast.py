@@ -60,7 +60,7 @@ def test_requests_to_an_object_store_take_memory_in_each_thread():
 
 
 def test_held_blocks_are_read_once():
-    held, let_go = plan_of(size(decoded=10**9)), plan_of(size(decoded=10**9), Cluster(1, 4, 16 * 10**9))
+    held, let_go = plan_of(size(decoded=10**9, bytes_ahead=10**6)), plan_of(size(decoded=10**9))
     assert held.held == 1
     assert held.decoded_bytes == 10**9
     assert let_go.decoded_bytes == 3 * 10**9
@@ -69,7 +69,7 @@ def test_held_blocks_are_read_once():
 
 
 def test_seconds_by_hand():
-    found = plan_of(size(decoded=10**9))
+    found = plan_of(size(decoded=10**9, bytes_ahead=1))
     rows = 2 * 2048 * 1000 * 1e-9  # two reads bring 2,048 rows with a hundredth of the samples
     assert found.seconds["scores"] == pytest.approx((2.0 + 1.0 + rows) / 4)
     assert found.seconds["groups"] == pytest.approx(3.0 / 4)

@@ -47,14 +47,9 @@ def tracker(monkeypatch) -> Tracker:
     return Tracker(monkeypatch)
 
 
-@pytest.fixture
-def no_cache(monkeypatch) -> None:
-    """Pretend that memory is too short to keep any block."""
-    monkeypatch.setattr("gdm_dask.engine.plan.CACHE_PART", 0.0)
-
-
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_what_fits_is_read_once(store, tracker, scheduler: str) -> None:
+def test_what_fits_is_read_once_from_an_object_store(store, tracker, scheduler: str, monkeypatch) -> None:
+    monkeypatch.setattr(FeatureStore, "bytes_ahead", 1)
     gdm = GroupDiscoveryMachine(cut_size=2, max_cuts=4, tol=0.0, scheduler=scheduler).fit(store)
     assert gdm.n_cuts_ == 4
     assert tracker.blocks == Counter(range(store.n_blocks))
@@ -66,7 +61,7 @@ def test_what_fits_is_read_once(store, tracker, scheduler: str) -> None:
 
 
 @pytest.mark.parametrize("groups", [True, False])
-def test_one_read_for_some_cuts_and_one_for_the_groups(store, tracker, no_cache, groups: bool) -> None:
+def test_one_read_for_some_cuts_and_one_for_the_groups(store, tracker, groups: bool) -> None:
     gdm = GroupDiscoveryMachine(8, cut_size=1, groups=groups, tau=0.1, scheduler="synchronous").fit(store)
     assert gdm.n_cuts_ in (8, 24)
     passes = -(-gdm.n_cuts_ // 10) + groups
@@ -88,7 +83,7 @@ def test_three_reads_for_supports_and_groups(tmp_path, form, k: int, n_samples: 
     assert gdm.counts_["passes"] <= 3
 
 
-def test_rows_that_did_not_come_with_the_ranking_are_read(store, tracker, no_cache, monkeypatch) -> None:
+def test_rows_that_did_not_come_with_the_ranking_are_read(store, tracker, monkeypatch) -> None:
     few = partial(GroupDiscoveryMachine, cut_size=2, max_cuts=4, tol=0.0, groups=False, scheduler="synchronous")
     expected = few().fit(store)
     monkeypatch.setattr("gdm_dask.cutting_plane.working_set.ROWS_SHARE", 0.01)
@@ -99,7 +94,7 @@ def test_rows_that_did_not_come_with_the_ranking_are_read(store, tracker, no_cac
     assert found.weights_.tolist() == expected.weights_.tolist()
 
 
-def test_the_pass_that_proves_the_tolerance_is_one_more(store, tracker, no_cache) -> None:
+def test_the_pass_that_proves_the_tolerance_is_one_more(store, tracker) -> None:
     gdm = GroupDiscoveryMachine(cut_size=5, C=0.1, tol=0.1, scheduler="synchronous").fit(store)
     assert gdm.stopped_ == "tolerance"
     n_reads = gdm.history_[-1].n_reads
@@ -107,7 +102,8 @@ def test_the_pass_that_proves_the_tolerance_is_one_more(store, tracker, no_cache
     assert set(tracker.blocks.values()) == {gdm.counts_["passes"]}
 
 
-def test_nothing_stays_in_memory_after_a_fit(store, tracker) -> None:
+def test_nothing_stays_in_memory_after_a_fit(store, tracker, monkeypatch) -> None:
+    monkeypatch.setattr(FeatureStore, "bytes_ahead", 1)
     for times in (1, 2):
         GroupDiscoveryMachine(cut_size=2, max_cuts=2).fit(store)
         assert set(tracker.blocks.values()) == {times}
