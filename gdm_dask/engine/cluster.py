@@ -14,11 +14,12 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import dask
 import distributed
-from dask.utils import funcname
+from dask.utils import apply, funcname
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker
 
@@ -27,7 +28,7 @@ from gdm_dask.engine.plan import Worker
 from gdm_dask.errors import EngineError
 from gdm_dask.system import interrupts
 from gdm_dask.system.metrics import SOURCES, Metric
-from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal
+from gdm_dask.system.sealed import refusal, seal, sealed_call, sealed_task, unseal
 
 logger = logging.getLogger(__name__)
 Future: TypeAlias = "distributed.Future[Any]"
@@ -164,13 +165,14 @@ class ClusterEngine(Engine):
         results: dict[int, Any] = {}
 
         def attempt(tasks: _Tasks) -> None:
-            shared = tasks.begin(name, args)
+            shared = tasks.begin(name, [function], args)
             waiting = [position for position in range(len(items)) if position not in results]
             running: dict[Future | None, int] = {}
             while waiting or running:
                 n_next = len(waiting) if at_once is None else at_once - len(running)
                 chosen, waiting = waiting[:n_next], waiting[n_next:]
-                futures = tasks.send(name, function, [items[position] for position in chosen], shared)
+                futures = tasks.send(name, [items[position] for position in chosen], shared)
+                tasks.watch(futures)
                 running.update(zip(futures, chosen, strict=True))
                 if (future := tasks.next_ended()) is not None:
                     results[running[future]] = result = tasks.result(future)
@@ -187,8 +189,9 @@ class ClusterEngine(Engine):
         name = _key(name or funcname(function))
 
         def attempt(tasks: _Tasks) -> Any:
-            shared = tasks.begin(name, args)
-            last = tasks.merge(name, merge, tasks.send(name, function, items, shared), shared)
+            shared = tasks.begin(name, [function, merge], args)
+            last = tasks.merge(name, tasks.send(name, items, shared), shared)
+            tasks.watch([last])
             while tasks.next_ended() is not last:
                 pass
             return tasks.result(last)
@@ -245,33 +248,35 @@ class _Tasks:
         self._futures: list[Future] = []
         self._ended: queue.SimpleQueue[Future | None] = queue.SimpleQueue()
         self._since = time.monotonic()
-        self._beats: dict[str, float] = {}  # heartbeats of the workers at that time; empty while tasks end
+        self._beats: dict[str, float] = {}  # heartbeats of the workers at that time
+        self._n_ended = 0  # tasks that had ended at that time
         self._allowed: list[str] | None = None
         self.gained = False  # whether a result arrived that need not be computed again
 
-    def begin(self, name: str, args: tuple[Any, ...]) -> Future:
-        """Send the arguments of all tasks once, as the result of a task, which Dask recomputes if it is lost."""
+    def begin(self, name: str, functions: Sequence[Task], args: tuple[Any, ...]) -> Future:
+        """Send functions and arguments once, as the result of a task: in each task they would slow the scheduler."""
         self._allowed = self._engine.allowed()
-        sealed = seal(args)
-        (shared,) = self._send(list, [sealed], name=f"{name}-arguments")
+        call = sealed_call(functions, args)
+        (shared,) = self._send(partial, *([part] for part in call), name=f"{name}-arguments")
+        self.watch([shared])
         while self.next_ended() is not shared:
             pass
         # Otherwise Dask gives all tasks, if they are few, to the worker that holds the arguments. The scheduler may
         # raise any error if a worker leaves meanwhile; tasks then fetch the arguments themselves.
-        patience = SPREAD + sum(map(len, sealed)) / SPREAD_BYTES
+        patience = SPREAD + sum(map(len, call[-1])) / SPREAD_BYTES
         with suppress(Exception):
             self._client.replicate([shared], workers=self._allowed, callback_timeout=patience)
         return shared
 
-    def send(self, name: str, function: Task, items: Sequence[Any], shared: Future) -> list[Future]:
+    def send(self, name: str, items: Sequence[Any], shared: Future) -> list[Future]:
         """Submit one task per item."""
-        return self._send(sealed_task(function), [seal(item) for item in items], [shared] * len(items), name=name)
+        return self._send(apply, [shared] * len(items), [[0, seal(item)] for item in items], name=name)
 
-    def merge(self, name: str, function: Task, parts: list[Future], shared: Future) -> Future:
+    def merge(self, name: str, parts: list[Future], shared: Future) -> Future:
         """Submit tasks that merge the results of others, until one is left."""
         while len(parts) > 1:
-            some = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
-            parts = self._send(sealed_task(function, of_many=True), some, [shared] * len(some), name=f"{name}-merge")
+            some = [[1, parts[first : first + FAN_IN]] for first in range(0, len(parts), FAN_IN)]
+            parts = self._send(apply, [shared] * len(some), some, name=f"{name}-merge")
         return parts[0]
 
     def _send(self, call: Task, *items: Sequence[Any], name: str) -> list[Future]:
@@ -279,16 +284,18 @@ class _Tasks:
             return []
         with _losses(), _quiet, dask.config.set(_LARGE_GRAPHS):
             futures: list[Future] = self._client.map(call, *items, key=name, pure=False, workers=self._allowed)
-        for future in futures:
-            future.add_done_callback(self._ended.put)
         self._futures += futures
         return futures
 
+    def watch(self, futures: list[Future]) -> None:
+        """Have `next_ended` return these tasks."""
+        for future in futures:
+            future.add_done_callback(self._ended.put)
+
     def next_ended(self) -> Future | None:
-        """Return a task that has ended, or None after a while. Raise `Lost` if none will end."""
+        """Return a watched task that has ended, or None after a while. Raise `Lost` if none will end."""
         with suppress(queue.Empty):
             if (future := self._ended.get(timeout=TICK)) is not None:
-                self._beats = {}
                 return future
         interrupts.check()
         self._look()
@@ -301,8 +308,9 @@ class _Tasks:
             beats = {name: beat for name, beat in beats.items() if name in self._allowed}
         if not beats:
             raise Lost("no worker was left")
-        if not self._beats:
-            self._since, self._beats = time.monotonic(), beats
+        n_ended = sum(future.done() for future in self._futures)
+        if not self._beats or n_ended != self._n_ended:
+            self._since, self._beats, self._n_ended = time.monotonic(), beats, n_ended
         waited, silence, stall = time.monotonic() - self._since, seconds("silence"), seconds("stall")
         silent = [name for name, beat in beats.items() if self._beats.get(name) == beat]
         if waited > silence and silent:

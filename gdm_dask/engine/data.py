@@ -106,7 +106,7 @@ class Data:
         """Number of tasks of a pass."""
         return len(self._parts())
 
-    def _parts(self) -> list[list[int]]:
+    def _parts(self) -> Sequence[Sequence[int]]:
         """Return the block numbers of each task."""
         return share_out(self._sizes, self._engine.n_workers)
 
@@ -138,7 +138,7 @@ class StoredData(Data):
         self._plan = plan
         self.n_problems = plan.n_problems
 
-    def _parts(self) -> list[list[int]]:
+    def _parts(self) -> Sequence[Sequence[int]]:
         """Return the block numbers of each task, for the current workers."""
         workers = self._engine.workers()
         self._plan.room(workers)  # refuses a cluster if all workers are too small

@@ -15,6 +15,7 @@ from dask.local import SynchronousExecutor, get_async
 from gdm_dask.engine import Engine, Task
 from gdm_dask.engine.plan import Worker
 from gdm_dask.errors import EngineError
+from gdm_dask.store.reader import READS, counted
 from gdm_dask.system import interrupts
 from gdm_dask.system.processes import call_with, kill_pool, start_pool, written
 
@@ -69,6 +70,9 @@ class LocalEngine(Engine):
         results: dict[int, Any] = {}
 
         def finished(position: Any, result: Any, *_: Any) -> None:
+            if not self.shares_memory:
+                result, reads = result
+                READS.add(**reads)
             results[position] = result
             interrupts.check()
             if on_done is not None:
@@ -82,7 +86,7 @@ class LocalEngine(Engine):
 
             def call(item: Any) -> Task:
                 if path is not None:
-                    return partial(call_with, path, function, item)
+                    return partial(counted, call_with, path, function, item)
                 return partial(partial(hold.run, function) if self.name == "threads" else function, item, *args)
 
             while len(results) < len(items):

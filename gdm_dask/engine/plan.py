@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,9 +18,10 @@ CACHE_PART = 0.85
 #: results to disk from 60 %, takes no tasks from 80 %, and is killed by its nanny at 95 %.
 WORKER_PART = 0.5
 JOBS_PART = 0.75
-#: Tasks per thread: enough to balance the load, few enough to keep scheduling cheap. Large data gets more tasks, so
-#: that an elastic cluster has work for more workers, up to a number that a scheduler handles in a few seconds.
+#: Tasks per thread, which balance the load; beyond so many tasks, which take a scheduler about a second, the threads
+#: get fewer, down to one. Large data gets more tasks, so that an elastic cluster has work for more workers.
 TASKS_PER_THREAD = 4
+MANY_TASKS = 1024
 BYTES_PER_TASK = 256 << 20
 MAX_TASKS = 4096
 
@@ -134,17 +136,18 @@ class FitPlan:
         )
 
 
-def share_out(sizes: list[int], n_threads: int) -> list[list[int]]:
+def share_out(sizes: list[int], n_threads: int) -> list[range]:
     """Split the blocks into tasks of consecutive blocks with about equal bytes.
 
     Examples
     --------
     >>> share_out([4, 4, 1, 1, 1, 1, 1, 1, 1, 1], 1)
-    [[0], [1], [2, 3, 4, 5], [6, 7, 8, 9]]
+    [range(0, 1), range(1, 2), range(2, 6), range(6, 10)]
     """
     wanted = min(MAX_TASKS, -(-sum(sizes) // BYTES_PER_TASK))
-    n_tasks = min(len(sizes), max(TASKS_PER_THREAD * n_threads, wanted))
+    balanced = min(TASKS_PER_THREAD * n_threads, max(MANY_TASKS, n_threads))
+    n_tasks = min(len(sizes), max(balanced, wanted))
     ends = np.cumsum(sizes)
     owner = (ends - np.array(sizes) / 2) * n_tasks // max(int(ends[-1]), 1)
-    parts = np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(owner)) + 1)
-    return [numbers.tolist() for numbers in parts]
+    bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(sizes)]
+    return [range(first, last) for first, last in pairwise(bounds)]

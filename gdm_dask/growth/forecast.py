@@ -32,7 +32,7 @@ RANKED_BYTES = 24
 SUPPORT_BYTES = 24
 #: Processor seconds and bytes of a scheduler and its client per task of a pass, merges included; measured by
 #: `make bench-plan`.
-SCHEDULED_SECONDS = 1.3e-3
+SCHEDULED_SECONDS = 0.8e-3
 SCHEDULED_BYTES = 9_000
 
 _REMEDIES = {

@@ -109,7 +109,7 @@ class SampledData(Data):
 
     def _parts(self) -> list[list[int]]:
         shared = share_out([self._sizes[number] for number in self._numbers], self._engine.n_workers)
-        return [self._numbers[part].tolist() for part in shared]
+        return [self._numbers[part.start : part.stop].tolist() for part in shared]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import numpy as np
 
 from gdm_dask.model import FittedModel
 from gdm_dask.store.folder import write_whole
+from gdm_dask.system.metrics import Metric, exposition, unescaped
 from gdm_dask.system.names import new_run_id
 
 RUNNING = "running"
@@ -199,18 +200,14 @@ def metrics_of(record: Record) -> dict[str, float | None]:
 def write_metrics(path: Path, record: Record) -> None:
     """Write a text file for node_exporter atomically; keep other pipelines' values, and values that this run lacks."""
     values = _read_metrics(path)
-    label = record.pipeline.replace("\\", "\\\\").replace('"', '\\"')
-    values |= {(name, label): value for name, value in metrics_of(record).items() if value is not None}
-    lines = []
-    for name, text in _HELP.items():
-        found = [f'{name}{{pipeline="{whose}"}} {value!r}' for (known, whose), value in values.items() if known == name]
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", *found] if found else []
+    values |= {(name, record.pipeline): value for name, value in metrics_of(record).items() if value is not None}
+    metrics = [Metric(name, _HELP[name], value, {"pipeline": whose}) for (name, whose), value in sorted(values.items())]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, ("\n".join(lines) + "\n").encode())
+    write_whole(path, exposition(metrics).encode())
 
 
 def _read_metrics(path: Path) -> dict[tuple[str, str], float]:
-    """Map (metric, escaped pipeline name) to its value, for all readable lines."""
+    """Map (metric, pipeline) to its value, for all readable lines."""
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -220,5 +217,5 @@ def _read_metrics(path: Path) -> dict[tuple[str, str], float]:
         match = _LINE.fullmatch(line)
         if match and match[1] in _HELP:
             with suppress(ValueError):
-                found[match[1], match[2]] = float(match[3])
+                found[match[1], unescaped(match[2])] = float(match[3])
     return found

@@ -31,13 +31,13 @@ class _Reads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = {"reads": 0.0, "read_bytes": 0.0, "read_seconds": 0.0, "read_retries": 0.0}
+        self.counts = {"reads": 0.0, "read_bytes": 0.0, "read_seconds": 0.0, "read_retries": 0.0}
 
     def add(self, **more: float) -> None:
         """Add to some counts."""
         with self._lock:
             for name, count in more.items():
-                self._counts[name] += count
+                self.counts[name] += count
 
     def metrics(self) -> list[Metric]:
         """Return the counts as metrics."""
@@ -47,11 +47,18 @@ class _Reads:
             "read_seconds": "Seconds of these reads, failed attempts included.",
             "read_retries": "Attempts that failed and were repeated.",
         }
-        return [Metric(f"gdm_{name}_total", texts[name], count) for name, count in self._counts.items()]
+        return [Metric(f"gdm_{name}_total", texts[name], count) for name, count in self.counts.items()]
 
 
 READS = _Reads()
 SOURCES.append(READS.metrics)
+
+
+def counted(function: Callable[..., Any], *args: Any) -> tuple[Any, dict[str, float]]:
+    """Call a function; return its result, and what it has added to the counts, for another process to add."""
+    before = dict(READS.counts)
+    result = function(*args)
+    return result, {name: count - before[name] for name, count in READS.counts.items()}
 
 
 class StoreReader:

@@ -5,6 +5,7 @@ Modules add functions to `SOURCES` that return their current metrics. Nothing he
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import groupby
@@ -58,6 +59,15 @@ def _labels(labels: dict[str, str]) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def unescaped(text: str) -> str:
+    r"""Return the value of a label in the text format.
+
+    >>> unescaped(r'a \"b\\')
+    'a "b\\'
+    """
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
 
 
 @cache

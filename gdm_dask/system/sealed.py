@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -34,12 +34,18 @@ def unseal(sealed: Sealed) -> Any:
     return pickle.loads(sealed[0], buffers=sealed[1:])
 
 
-def sealed_task(function: Callable[..., Any], of_many: bool = False) -> Callable[..., Sealed]:
-    """Turn ``function(item, *args)`` into a Dask task with sealed arguments and a sealed result.
+def sealed_call(functions: Sequence[Callable[..., Any]], args: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Return the arguments of a `partial` that calls ``call(n, item) = functions[n](item, *args)``, sealed.
 
-    With `of_many`, the item is a list of values that are sealed one by one.
+    The item is sealed, too, or a list of values that are sealed one by one; so is the result.
     """
-    return partial(ByValue(_run), fingerprint(), seal(function), of_many)
+    return ByValue(_run), fingerprint(), seal(functions), seal(args)
+
+
+def sealed_task(function: Callable[[Any], Any]) -> Callable[[Sealed], Sealed]:
+    """Turn ``function(item)`` into a Dask task."""
+    call, *shared = sealed_call([function])
+    return partial(call, *shared, 0)
 
 
 def refusal(error: BaseException) -> str | None:
@@ -51,7 +57,7 @@ def refusal(error: BaseException) -> str | None:
 REFUSED = "gdm_dask as on the driver"
 
 
-def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, args: Sealed | None = None) -> Sealed:
+def _run(driver: dict[str, str], functions: Sealed, args: Sealed, number: int, item: Any) -> Sealed:
     import importlib
 
     import distributed
@@ -73,9 +79,8 @@ def _run(driver: dict[str, str], function: Sealed, of_many: bool, item: Any, arg
     from gdm_dask.errors import EngineError
 
     try:
-        call = unseal(function)
-        value = [unseal(one) for one in item] if of_many else unseal(item)
-        others = () if args is None else unseal(args)
+        call, others = unseal(functions)[number], unseal(args)
+        value = unseal(item) if isinstance(item[0], bytes) else [unseal(one) for one in item]
     except ModuleNotFoundError as error:
         text = f"worker {worker} cannot open a task: {error}. Install the same modules on all workers."
         raise ImportError(text, name=REFUSED) from error

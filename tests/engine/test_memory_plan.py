@@ -17,7 +17,16 @@ from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.cutting_plane.memory import FitWork
-from gdm_dask.engine.plan import BYTES_PER_TASK, JOBS_PART, MAX_TASKS, PROCESS_BYTES, WORKER_PART, Worker, share_out
+from gdm_dask.engine.plan import (
+    BYTES_PER_TASK,
+    JOBS_PART,
+    MANY_TASKS,
+    MAX_TASKS,
+    PROCESS_BYTES,
+    WORKER_PART,
+    Worker,
+    share_out,
+)
 from gdm_dask.errors import MemoryLimitTooLow
 
 MIB = 1 << 20
@@ -79,10 +88,19 @@ def test_tasks_are_few_balanced_and_not_too_large(n_blocks: int, n_threads: int,
     assert max(sizes) - min(sizes) <= 64 * MIB
 
 
-@pytest.mark.parametrize(("n_threads", "n_tasks"), [(2, MAX_TASKS), (2048, 4 * 2048)])
+@pytest.mark.parametrize(("n_threads", "n_tasks"), [(2, MAX_TASKS), (5000, 5000)])
 def test_tasks_follow_threads_and_not_blocks(n_threads: int, n_tasks: int) -> None:
-    """A scheduler takes a millisecond for each."""
+    """A scheduler takes half a millisecond for each."""
     assert len(share_out([64 * MIB] * 100_000, n_threads)) == n_tasks
+
+
+@pytest.mark.parametrize(
+    ("n_threads", "n_tasks"), [(64, 256), (256, MANY_TASKS), (1000, MANY_TASKS), (1024, MANY_TASKS), (2000, 2000)]
+)
+def test_many_threads_get_fewer_tasks_each(n_threads: int, n_tasks: int) -> None:
+    parts = share_out([MIB] * 10_000, n_threads)
+    assert len(parts) == n_tasks
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_the_smallest_worker_is_left_out() -> None:

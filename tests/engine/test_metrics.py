@@ -139,10 +139,19 @@ def test_a_file_that_cannot_be_written_does_not_stop_a_fit(tmp_path, caplog) -> 
     assert "x.prom: the metrics cannot be written: No such file or directory" in caplog.text
 
 
-def test_reads_are_counted_in_this_process(store) -> None:
-    def count() -> dict[str, float]:
-        return {metric.name: metric.value for metric in READS.metrics()}
+def count() -> dict[str, float]:
+    return {metric.name: metric.value for metric in READS.metrics()}
 
+
+def test_reads_of_other_processes_are_counted_here(store) -> None:
+    before = count()
+    machine = GroupDiscoveryMachine(3, scheduler="processes", n_workers=1).fit(store)
+    added = count()["gdm_reads_total"] - before["gdm_reads_total"]
+    assert added >= machine.counts_["blocks_read"] > 0
+    assert count()["gdm_read_bytes_total"] > before["gdm_read_bytes_total"]
+
+
+def test_reads_are_counted_in_this_process(store) -> None:
     before = count()
     sizes = [block.nbytes for block in StoreReader(store, 1).blocks([0, 1])]
     after = count()

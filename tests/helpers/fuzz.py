@@ -71,7 +71,8 @@ def main() -> None:
     given = parser.parse_args()
     tests = Path(__file__).parents[1]
     files = [str(path) for path in sorted(tests.rglob("test_*.py")) if "helpers.fuzz import" in path.read_text()]
-    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-k", "test_any_", *files]
+    timeout = ["--timeout", "1800"]  # of a test: its examples take minutes on a busy machine
+    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", *timeout, "-k", "test_any_", *files]
     resource.setrlimit(resource.RLIMIT_AS, (int(given.memory * 1e9),) * 2)
     began, n_rounds = time.monotonic(), 0
     while time.monotonic() - began < 60 * given.minutes:

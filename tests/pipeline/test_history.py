@@ -90,7 +90,7 @@ def test_metrics_keep_what_a_failed_run_does_not_know(tmp_path):
     write_metrics(path, Record("b", 'a "b"', "2026-01-02T00:00:00Z", "failed", 2, 1.5))
     lines = path.read_text().splitlines()
     assert 'gdm_accuracy{pipeline="a \\"b\\""} 0.5' in lines
-    assert 'gdm_run_exit_code{pipeline="a \\"b\\""} 2' in lines
+    assert 'gdm_run_exit_code{pipeline="a \\"b\\""} 2.0' in lines
     assert 'gdm_run_success_timestamp_seconds{pipeline="a \\"b\\""} 1767225600.0' in lines
     assert 'gdm_run_started_timestamp_seconds{pipeline="a \\"b\\""} 1767312000.0' in lines
     assert sum(line.startswith("# TYPE") for line in lines) == 8
