@@ -18,7 +18,8 @@ from gdm_dask.features.groups import Search
 from gdm_dask.features.measures import PEARSON, Measure
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass, merge
-from gdm_dask.features.scores import scores
+from gdm_dask.features.scores import interleaved, scores
+from gdm_dask.master.rows import in_parallel
 
 if TYPE_CHECKING:
     from gdm_dask.features.variables import Variables
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 POOL_VALUES = 20_000_000
 #: A part of a pass returns this many times the rows of its fair share of the set.
 ROWS_SHARE = 3
+#: Number of values that a thread scores at a time.
+SCORED_AT_ONCE = 1 << 20
 #: Scores below this part of ||A|| are rounding errors: such features are not candidates.
 NEGLIGIBLE = 1e-12
 
@@ -342,18 +345,16 @@ class WorkingSet:
 
 def sizes_of(rows: Block | None, duals: np.ndarray) -> np.ndarray:
     """|score| of each row, over all outputs."""
-    if rows is None:
+    if rows is None or not rows.n_rows:
         return np.zeros(0)
-    found = scores(rows, duals)
+    columns, parts = interleaved(duals), rows.pieces(SCORED_AT_ONCE, rows.n_rows)
+    found = np.concatenate(in_parallel(lambda part: scores(part, duals, None, columns), parts), axis=1)
     sizes: np.ndarray = np.abs(found[0]) if len(found) == 1 else np.sqrt(np.add.reduce(found * found))
     return sizes
 
 
 def read(data: Data, questions: Sequence[Question], folds: Sequence[Fold] = ()) -> Iterator[Seen]:
-    """Read the data once for all questions, each about the samples of its fold (by default, all samples).
-
-    The result for a problem is assembled when it is requested.
-    """
+    """Read the data once for all questions, see `score_pass`; each result is assembled when it is requested."""
     pass_ = score_pass(questions, folds, min(1.0, ROWS_SHARE / data.n_parts))
     return seen_by(data, pass_, data.run(pass_))
 
