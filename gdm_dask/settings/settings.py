@@ -40,10 +40,13 @@ CUTS_C = 50.0
 #: C of the merged machine per effective sample and support, most shrunk first, and its range.
 C_FACTORS = (0.06, 0.3, 1.2)
 LEAST_C, MOST_C = 0.01, 30.0
-#: Effective samples per support from which the most shrunk C is used and the choice among supports does not fit noise;
-#: with fewer samples, folds of the data decide. Several classes need fewer: every class takes part in the choice.
-MANY_SAMPLES, MANY_OF_CLASSES = 100, 40
-#: C of this choice, and the factor of C with which the supports enter if folds decide.
+#: Effective samples per support from which the choice among supports does not fit noise; with fewer samples, folds of
+#: the data decide. Several classes need fewer than numbers, because every class takes part in the choice, and two
+#: classes need least, because their choice is shrunk.
+MANY_SAMPLES = {"two classes": 25, "classes": 40, "numbers": 100}
+#: C of search and choice for two classes, per effective sample and support.
+SHRUNK_FACTOR = 0.1
+#: C of any other choice, and the factor of C with which the supports enter if folds decide.
 CHOICE_C = 50.0
 CHOICE_FACTOR = 0.3
 N_FOLDS = 4
@@ -233,27 +236,29 @@ def choose_settings(
     if not is_merged:
         return entering(OVERSHOOT * k if can_choose and n_samples >= SAMPLES_PER_SUPPORT * k else k)
     counts = (n_samples // 2, n_samples - n_samples // 2) if counts is None else counts
-    many = MANY_OF_CLASSES if task == "classes" else MANY_SAMPLES
     if C != "auto":
-        is_many = effective_samples(counts) >= many * k
+        is_many = effective_samples(counts) >= MANY_SAMPLES[task] * k
         return entering(OVERSHOOT * k if can_choose and is_many else k)
-    return _by_data(entering, k, counts, int(min(counts)) if fewest is None else fewest, can_choose, many)
+    return _by_data(entering, k, counts, int(min(counts)) if fewest is None else fewest, can_choose, task)
 
 
 def _by_data(
-    entering: Callable[..., Settings], k: int, counts: Sequence[float], fewest: int, can_choose: bool, many: int
+    entering: Callable[..., Settings], k: int, counts: Sequence[float], fewest: int, can_choose: bool, task: str
 ) -> Settings:
     """Settings of the merged machine, with C depending on the samples of each class."""
     per_support = effective_samples(counts) / k
-    first, *others = (float(np.clip(factor * per_support, LEAST_C, MOST_C)) for factor in C_FACTORS)
-    n_folds = min(N_FOLDS, fewest)
-    if per_support >= many and can_choose:
+    first, *others, shrunk, between = (
+        float(np.clip(factor * per_support, LEAST_C, MOST_C)) for factor in (*C_FACTORS, SHRUNK_FACTOR, CHOICE_FACTOR)
+    )
+    is_many, n_folds = per_support >= MANY_SAMPLES[task], min(N_FOLDS, fewest)
+    if is_many and can_choose and task == "two classes":
+        return entering(OVERSHOOT * k, C=shrunk, C_by="rule")
+    if is_many and can_choose:
         return entering(OVERSHOOT * k, C=first, C_choice=CHOICE_C, C_by="rule")
-    if per_support >= many or k > MAX_CHOSEN or n_folds < 2:
+    if is_many or k > MAX_CHOSEN or n_folds < 2:
         return entering(k, C=first, C_by="rule")
     rivals = [entering(k, C=other, C_by="folds") for other in dict.fromkeys(others) if other > first]
     if per_support >= SAMPLES_PER_SUPPORT and can_choose:
-        between = float(np.clip(CHOICE_FACTOR * per_support, LEAST_C, MOST_C))
         rivals.append(entering(OVERSHOOT * k, C=between, C_choice=CHOICE_C, C_by="folds"))
     if not rivals:
         return entering(k, C=first, C_by="rule")

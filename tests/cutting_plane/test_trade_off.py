@@ -28,11 +28,17 @@ def auto(n_samples: int, k: int | None, **options) -> Settings:
 
 
 def test_with_many_samples_a_rule_serves() -> None:
-    found = auto(2000, 20)
-    assert (found.C, found.n_supports, found.C_choice, found.C_by) == (6.0, 60, 50.0, "rule")
+    found = auto(500, 20)
+    assert (found.C, found.n_supports, found.C_choice, found.C_by) == (2.5, 60, None, "rule")
     assert not found.rivals
     assert auto(100_000, 20).C == 30.0
-    assert auto(1999, 20).rivals
+    assert auto(499, 20).rivals
+
+
+def test_without_a_choice_the_rule_is_the_most_shrunk_candidate() -> None:
+    found = auto(100_000, 501)
+    assert (found.C, found.n_supports, found.C_by) == (pytest.approx(0.06 * 100_000 / 501), 501, "rule")
+    assert auto(1000, 501).C_by == "rule"
 
 
 def test_with_few_samples_folds_decide() -> None:
@@ -160,10 +166,11 @@ def test_the_choice_is_in_every_output(store, tmp_path: Path) -> None:
     assert "by 4 folds, the most shrunk of" in facts["trade_off"]
 
 
-def test_it_is_a_fit_with_that_number(store) -> None:
-    machine = GroupDiscoveryMachine(6).fit(store)
-    assert machine.C_path_["C_choice"] is None
-    alone = GroupDiscoveryMachine(6, C=machine.C_).fit(store)
+@pytest.mark.parametrize(("k", "how"), [(6, "folds"), (3, "rule")])
+def test_it_is_a_fit_with_that_number(store, k, how) -> None:
+    machine = GroupDiscoveryMachine(k).fit(store)
+    assert (machine.C_path_["how"], machine.C_path_["C_choice"]) == (how, None)
+    alone = GroupDiscoveryMachine(k, C=machine.C_).fit(store)
     assert alone.support_features_.tolist() == machine.support_features_.tolist()
     assert alone.weights_.tolist() == machine.weights_.tolist()
     assert alone.counts_["passes"] == machine.counts_["passes"]

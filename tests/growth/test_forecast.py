@@ -126,7 +126,7 @@ def test_long_rows_need_more_reads():
 
 def folds(n_blocks: int = 160, decoded: int = 10**9) -> Size:
     """Few samples, so that folds choose C: four candidates on all samples and on four folds."""
-    return size(n_samples=5_000, decoded=decoded, n_blocks=n_blocks)
+    return size(n_samples=2_000, decoded=decoded, n_blocks=n_blocks)
 
 
 def test_folds_are_problems_that_share_the_reads():
@@ -141,15 +141,15 @@ def test_folds_are_problems_that_share_the_reads():
     assert found.memory["driver"] == work.driver_bytes
     assert found.memory["worker"] == work.plan(None, in_driver=False).needed(GRID.workers()[0])
     alone = plan_of(data, GRID, replace(rates, union=1.0))
-    assert found.traffic["among workers"] > 1.5 * alone.traffic["among workers"]
-    vectors, supports = (20 * 2 + 1) * 8 * 5_000, 24 * 100 * 50
+    assert found.traffic["among workers"] > 1.2 * alone.traffic["among workers"]
+    vectors, supports = (20 * 2 + 1) * 8 * 2_000, 24 * 100 * 20
     assert found.traffic["to workers"] == 65 * (vectors + supports)
 
 
 def test_folds_take_turns_where_memory_is_short():
-    data = replace(folds(decoded=10**8, n_blocks=16), largest_rows=lambda n_rows: n_rows * 2 * 5_000)
+    data = replace(folds(decoded=10**8, n_blocks=16), largest_rows=lambda n_rows: n_rows * 2 * 2_000)
     settings = settings_for(data)
-    work = planned_work(data.block_bytes, data.block_rows, 5_000, settings, data.largest_rows(300), n_problems=5)
+    work = planned_work(data.block_bytes, data.block_rows, 2_000, settings, data.largest_rows(300), n_problems=5)
     roomy = plan_of(data)
     tight = plan_of(data, Cluster(0, 4, work.driver_bytes + 4 * work.task_bytes))
     assert roomy.at_once == 20
@@ -160,6 +160,6 @@ def test_folds_take_turns_where_memory_is_short():
 
 
 def test_many_samples_make_one_problem():
-    assert plan_of(size(n_samples=10_000)).problems == 1
-    assert plan_of(size(n_samples=9_990)).problems > 1
+    assert plan_of(size(n_samples=2_500)).problems == 1
+    assert plan_of(size(n_samples=2_490)).problems > 1
     assert plan_of(size(n_samples=10_000, class_counts=(100, 9_900))).problems > 1
