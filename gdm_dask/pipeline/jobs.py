@@ -143,7 +143,9 @@ def _fit(
         except BaseException as error:
             log.write(f"ended: {error}" if str(error) else "was cancelled")
             raise
-        log.write(f"finished: {len(model.support_features_)} supports, gap {model.gap_:.3g}")
+        n_supports = len(model.support_features_)  # chosen from those of the last cut
+        tell(client, job, "progress", progress.last | {"supports": n_supports, "expected_end": None})
+        log.write(f"finished: {n_supports} supports, gap {model.gap_:.3g}")
         return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
 
 
@@ -194,6 +196,7 @@ class _Progress:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._first: tuple[float, float, float] | None = None
+        self.last: dict[str, float | int | None] = {}
 
     def after(self, iteration: Iteration) -> dict[str, float | int | None]:
         """Return values for the entry of the job. The expected end needs progress since the first cut."""
@@ -205,8 +208,9 @@ class _Progress:
         began, before, _ = self._first = self._first or (now, done, gap)
         end = now + (1 - done) * (now - began) / (done - before) if done > before else None
         memory = psutil.Process().memory_info().rss
-        return {"cuts": iteration.number, "supports": iteration.n_supports, "gap": iteration.gap,
-                "memory": memory, "expected_end": end}  # fmt: skip
+        self.last = {"cuts": iteration.number, "supports": iteration.n_supports, "gap": iteration.gap,
+                     "memory": memory, "expected_end": end}  # fmt: skip
+        return self.last
 
 
 def _future(client: distributed.Client, job: str) -> distributed.Future[Any]:

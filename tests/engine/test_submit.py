@@ -89,6 +89,18 @@ def test_the_commands(store, expected, cluster, tmp_path: Path) -> None:
     assert job not in command("status", "--purge")
 
 
+def test_a_finished_job_shows_the_supports_of_its_model(store, client, tmp_path: Path) -> None:
+    job = submit_fit(client, store.url, str(tmp_path / "run"), {"n_features_to_select": 1})
+    wait_for_job(client, job)
+    fetch_job(client, job, tmp_path / "fetched")
+    n_supports = len(GroupDiscoveryMachine.load(tmp_path / "fetched").support_features_)
+    status = job_status(client, job)
+    assert (status["supports"], status["expected_end"]) == (n_supports, None)
+    cuts = [line for _, line in job_log(client, job) if line.startswith("cut ")]
+    assert n_supports == 1
+    assert "3 of 3 supports" in cuts[-1]  # more had entered
+
+
 def test_waiting(store, expected, cluster, tmp_path: Path) -> None:
     run_gdm("submit", store.url, "--run", tmp_path / "run", "--wait", *OPTIONS, cluster=cluster, folder=tmp_path)
     same_model(tmp_path / "run", expected)
