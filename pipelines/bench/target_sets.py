@@ -23,7 +23,7 @@ from pipelines.paper.problem import data_file, is_there
 
 MNIST, USPS, ORL, GENES = "mnist/mnist.npz", "usps/usps.npz", "orl/orl.npz", "genes/{}.npz"
 NEWS = "newsgroups20/index.npz"
-#: Number of MNIST training samples, and of splits where the source has none.
+#: Number of MNIST training samples, and of splits of small sets.
 MNIST_SAMPLES, N_SPLITS = 10_000, 3
 #: Pixels of the lower quarter of a face, whose mean is to be predicted from the others.
 CHIN = 28 * 92
@@ -190,8 +190,8 @@ NUMBERS = {
     "gravier": TargetSet(partial(genes, name="gravier"), GENES.format("gravier"), N_SPLITS),
     "arcene": TargetSet(partial(genes, name="arcene"), GENES.format("arcene"), N_SPLITS),
     "diabetes": TargetSet(diabetes, None, N_SPLITS),
-    "friedman": TargetSet(friedman, None, N_SPLITS),
-    "low rank": TargetSet(low_rank, None, N_SPLITS),
-    "planted": TargetSet(partial(planted, n_outputs=1), None, N_SPLITS),
-    "planted, 3": TargetSet(partial(planted, n_outputs=3), None, N_SPLITS),
+    "friedman": TargetSet(friedman),
+    "low rank": TargetSet(low_rank),
+    "planted": TargetSet(partial(planted, n_outputs=1)),
+    "planted, 3": TargetSet(partial(planted, n_outputs=3)),
 }
