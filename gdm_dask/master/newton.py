@@ -17,7 +17,7 @@ import numpy as np
 
 from gdm_dask.master.cuts_qp import Model, solve_model
 from gdm_dask.master.losses import Loss, Sums, find_intercept
-from gdm_dask.master.rows import Moments, Rows
+from gdm_dask.master.rows import Moments, Rows, in_parallel
 from gdm_dask.system.scratch import page_aligned
 
 MAX_STEPS = 500
@@ -151,23 +151,21 @@ class Newton:
 
     def _evaluate(self, point: Point, f: np.ndarray) -> tuple[Point, list[Sums], float]:
         """Find the best intercepts; return the point with them, the sums of each output, and P."""
-        b, found = point.b.copy(), []
-        for k, (y, row) in enumerate(zip(self.targets, f, strict=True)):
-
-            def sums(b: float, y: np.ndarray = y, f: np.ndarray = row) -> Sums:
-                def part(begin: int, end: int) -> Sums:
-                    return self.loss.sums(y[begin:end], f[begin:end], b, self._weights_of(begin, end))
-
-                return Sums(*map(sum, zip(*self.rows.over_ranges(part), strict=True)))
-
-            if self.intercept:
-                b[k], output = find_intercept(sums, float(b[k]))
-            else:
-                output = sums(0.0)
-            found.append(output)
+        b, found = zip(*in_parallel(self._find_intercept, self.targets, f, point.b.tolist()), strict=True)
         loss = 0.5 * self.C * sum(output.squares for output in found)
-        point = point._replace(b=b)
-        return point, found, loss + 0.5 * sum_of_norms(point.W, point.mu, self.members) ** 2
+        point = point._replace(b=np.array(b))
+        return point, list(found), loss + 0.5 * sum_of_norms(point.W, point.mu, self.members) ** 2
+
+    def _find_intercept(self, y: np.ndarray, f: np.ndarray, b: float) -> tuple[float, Sums]:
+        """Return the best intercept of an output, searched from `b`, and its sums."""
+
+        def sums(b: float) -> Sums:
+            def part(begin: int, end: int) -> Sums:
+                return self.loss.sums(y[begin:end], f[begin:end], b, self._weights_of(begin, end))
+
+            return Sums(*map(sum, zip(*self.rows.over_ranges(part), strict=True)))
+
+        return find_intercept(sums, b) if self.intercept else (b, sums(0.0))
 
     def _weights_of(self, begin: int, end: int) -> np.ndarray | None:
         return None if self.weights is None else self.weights[begin:end]
@@ -175,8 +173,7 @@ class Newton:
     def _certify(self) -> None:
         """Compute the duals, their scores, and the bounds."""
         self.linear = self.quadratic = 0.0
-        for k, sums in enumerate(self._sums):
-            linear, squares = self._fill(k, *self._factors(sums))
+        for linear, squares in in_parallel(self._fill, range(len(self.A)), self._sums):
             self.linear += linear
             self.quadratic += squares / (2.0 * self.C)
         self.c = self.rows.scores(self.A)
@@ -192,9 +189,10 @@ class Newton:
         smaller = min(sums.rising, sums.falling)
         return tuple(self.C * smaller / side if side > 0 else self.C for side in (sums.rising, sums.falling))  # type: ignore[return-value]
 
-    def _fill(self, k: int, rise: float, fall: float) -> tuple[float, float]:
+    def _fill(self, k: int, sums: Sums) -> tuple[float, float]:
         """Write the duals of an output; return their linear part and their square."""
         y, f, b, a = self.targets[k], self._f[k], float(self.point.b[k]), self.A[k]
+        rise, fall = self._factors(sums)
 
         def part(begin: int, end: int) -> tuple[float, float]:
             w = self._weights_of(begin, end)
