@@ -41,8 +41,8 @@ CUTS_C = 50.0
 C_FACTORS = (0.06, 0.3, 1.2)
 LEAST_C, MOST_C = 0.01, 30.0
 #: Effective samples per support from which the choice among supports does not fit noise; with fewer samples, folds of
-#: the data decide. Two classes need least, because their choice is shrunk; a number tells more than a class.
-MANY_SAMPLES = {"two classes": 25, "classes": 100, "numbers": 40}
+#: the data decide. Two classes need fewer, because their choice is shrunk.
+MANY_SAMPLES = {"two classes": 25, "classes": 100, "numbers": 100}
 #: C of search and choice for two classes, per effective sample and support.
 SHRUNK_FACTOR = 0.1
 #: C of any other choice, and the factor of C with which the supports enter if folds decide.
