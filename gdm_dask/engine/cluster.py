@@ -46,6 +46,8 @@ PAUSE = 0.1
 #: fetches it from another one.
 SPREAD = 5.0
 SPREAD_BYTES = 20e6
+#: Tasks per thread beyond which Dask gives them to all workers, whoever holds their arguments.
+SPREAD_BY_DASK = 2
 #: Consecutive losses of tasks before giving up; once if none ends.
 MAX_LOSSES = 10
 #: A worker that was silent or stalled gets no tasks for this many times that timeout, unless there are no other
@@ -165,7 +167,7 @@ class ClusterEngine(Engine):
         results: dict[int, Any] = {}
 
         def attempt(tasks: _Tasks) -> None:
-            shared = tasks.begin(name, [function], args)
+            shared = tasks.begin(name, [function], args, len(items) if at_once is None else at_once)
             waiting = [position for position in range(len(items)) if position not in results]
             running: dict[Future | None, int] = {}
             while waiting or running:
@@ -189,7 +191,7 @@ class ClusterEngine(Engine):
         name = _key(name or funcname(function))
 
         def attempt(tasks: _Tasks) -> Any:
-            shared = tasks.begin(name, [function, merge], args)
+            shared = tasks.begin(name, [function, merge], args, len(items))
             last = tasks.merge(name, tasks.send(name, items, shared), shared)
             tasks.watch([last])
             while tasks.next_ended() is not last:
@@ -253,19 +255,23 @@ class _Tasks:
         self._allowed: list[str] | None = None
         self.gained = False  # whether a result arrived that need not be computed again
 
-    def begin(self, name: str, functions: Sequence[Task], args: tuple[Any, ...]) -> Future:
-        """Send functions and arguments once, as the result of a task: in each task they would slow the scheduler."""
+    def begin(self, name: str, functions: Sequence[Task], args: tuple[Any, ...], n_tasks: int) -> Future:
+        """Send functions and arguments once, as the result of a task: in each task they would slow the scheduler.
+
+        Workers fetch it from each other. Dask gives few tasks, or tasks for some workers, to workers that hold it; only
+        then it is copied beforehand, as Dask removes copies that no task waits for.
+        """
         self._allowed = self._engine.allowed()
         call = sealed_call(functions, args)
         (shared,) = self._send(partial, *([part] for part in call), name=f"{name}-arguments")
         self.watch([shared])
         while self.next_ended() is not shared:
             pass
-        # Otherwise Dask gives all tasks, if they are few, to the worker that holds the arguments. The scheduler may
-        # raise any error if a worker leaves meanwhile; tasks then fetch the arguments themselves.
-        patience = SPREAD + sum(map(len, call[-1])) / SPREAD_BYTES
-        with suppress(Exception):
-            self._client.replicate([shared], workers=self._allowed, callback_timeout=patience)
+        if self._allowed is not None or n_tasks <= SPREAD_BY_DASK * self._engine.n_workers:
+            # The scheduler may raise any error if a worker leaves meanwhile; tasks then fetch the copy themselves.
+            patience = SPREAD + sum(map(len, call[-1])) / SPREAD_BYTES
+            with suppress(Exception):
+                self._client.replicate([shared], workers=self._allowed, callback_timeout=patience)
         return shared
 
     def send(self, name: str, items: Sequence[Any], shared: Future) -> list[Future]:

@@ -23,6 +23,7 @@ from helpers.engine_tasks import add_up, count_running, die, die_once, fail_at_t
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.engine import open_engine
+from gdm_dask.engine.cluster import ClusterEngine
 from gdm_dask.engine.local import LocalEngine
 from gdm_dask.errors import BadInput, EngineError
 from gdm_dask.features.block import Block
@@ -88,6 +89,20 @@ def test_the_dashboard_shows_phases_by_name(store, cluster) -> None:
         GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store)
         prefixes = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
     assert {"gdm-scores", "gdm-scores-merge", "gdm-scores-arguments", "gdm-groups", "gdm-groups-merge"} <= prefixes
+
+
+@pytest.mark.parametrize(("n_items", "n_copied"), [(3, 1), (12, 0)])
+def test_arguments_are_copied_beforehand_for_few_tasks_only(cluster, monkeypatch, n_items: int, n_copied: int) -> None:
+    """Dask gives few tasks to the workers that hold their arguments, and removes copies that no task waits for."""
+    copied = []
+    replicate = distributed.Client.replicate
+    monkeypatch.setattr(
+        distributed.Client, "replicate", lambda *given, **more: copied.append(given) or replicate(*given, **more)
+    )
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        engine = ClusterEngine(client, [])
+        assert engine.reduce(square, add_up, range(n_items), np.ones(2)) == 2 * sum(range(n_items))
+    assert len(copied) == n_copied
 
 
 def test_a_cancelled_task_ends_at_its_next_safe_point(cluster, tmp_path) -> None:
