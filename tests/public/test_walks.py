@@ -12,8 +12,12 @@ CEILINGS = {"report": 80, "iteration": 31, "cut": 16}
 
 @pytest.mark.parametrize("walk", CEILINGS)
 def test_a_walk_passes_through_few_files(tmp_path, walk):
-    program = [sys.executable, str(Path(__file__).parents[1] / "helpers" / "walks.py"), walk, str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    program = Path(__file__).parents[1] / "helpers" / "walks.py"
+    for name in ("compiling", "walking"):  # the first run may compile kernels, which passes through further files
+        (tmp_path / name).mkdir()
+        done = subprocess.run(
+            [sys.executable, program, walk, tmp_path / name], capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0, done.stderr
     files = [line for line in done.stdout.splitlines() if line.endswith(".py")]
     assert 10 < len(files) <= CEILINGS[walk], "\n".join(files)
