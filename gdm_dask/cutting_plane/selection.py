@@ -68,7 +68,8 @@ def select(problem: Problem, k: int | None) -> tuple[np.ndarray, Block, np.ndarr
     """Return the supports to keep, strongest first, their raw rows, and their weights (n_outputs, k)."""
     solution, rows = problem.solution, problem.supports.rows
     if solution is None or rows is None:
-        raise BadInput("no feature is informative about y: all features are constant, or their scores are 0")
+        few = ", live on too few samples for a regression" if problem.task.name == "numbers" else ""
+        raise BadInput(f"no feature is informative about y: all features are constant{few}, or their scores are 0")
     features = list(problem.supports.features)
     weights = solution.weights / np.abs(solution.duals).sum()  # the weights that belong to alpha
     if k is None:

@@ -39,7 +39,7 @@ def test_a_forecast_counts_as_the_fit_does(store):
     counts = GroupDiscoveryMachine(30, memory_limit=memory, n_workers=2).fit(store).counts_
     assert found.reads == counts["passes"]
     assert found.reads * found.tasks == counts["tasks"]
-    assert found.decoded_bytes == counts["bytes_read"] == store.nbytes
+    assert found.decoded_bytes == counts["bytes_read"] == found.reads * store.nbytes
     assert set(found.seconds) == {"start", "scores", "matching", "master", "polish", "groups", "refit"}
     assert all(seconds >= 0 for seconds in found.seconds.values())
     assert 0 < found.total_seconds <= found.processor_seconds < 60

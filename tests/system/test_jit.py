@@ -142,7 +142,7 @@ def test_after_a_warm_up_a_new_process_compiles_nothing(tmp_path):
     rng = np.random.default_rng(1)
     with (tmp_path / "text.svm").open("w") as file:
         for sample in range(300):
-            features = np.unique(rng.integers(1, 500, 20) + sample % 2)
+            features = np.unique(rng.integers(1, 150, 20) + sample % 2)
             file.write(f"{sample % 2} " + " ".join(f"{j}:{1 - rng.random():.6f}" for j in features) + "\n")
     ready = told(WARM)
     seconds, *taken = told(FIT, tmp_path / "text.svm", tmp_path / "warm")
