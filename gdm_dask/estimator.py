@@ -164,7 +164,7 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([-1, 1], 50)
     >>> signal = y + rng.normal(size=100)
-    >>> X = np.column_stack([signal, -3 * signal, rng.normal(size=(100, 8))])
+    >>> X = np.column_stack([signal, -2 * signal, rng.normal(size=(100, 8))])
     >>> gdm = GroupDiscoveryMachine(n_features_to_select=1).fit(X, y)
     >>> gdm.support_features_.tolist(), gdm.groups_[0].tolist()
     ([0], [0, 1])
