@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from copy import copy
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -229,8 +228,8 @@ class FeatureStore:
         """Return a store to read these blocks from, in this order; an object store sends the next ones meanwhile."""
         files = (file for number in numbers for file in layout.block_files(number, self.manifest.blocks[number]))
         with self._folder.ahead(files) as folder:
-            store = self if folder is self._folder else copy(self)
-            store._folder = folder
+            store = object.__new__(FeatureStore)
+            store.__dict__.update(self.__dict__, _folder=folder)  # a copy would read the manifest again
             yield store
 
     @property

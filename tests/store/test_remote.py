@@ -88,6 +88,12 @@ def test_many_chunks_are_under_way_during_a_fit(store, gated, scheduler) -> None
     assert len(chunks) == len(set(chunks))  # held in memory after the first pass: each is requested once
 
 
+def test_a_fit_reads_the_manifest_once(store, gated) -> None:
+    remote = gdm_dask.open_store(remote_url(store))
+    GroupDiscoveryMachine(4, scheduler="synchronous").fit(remote)
+    assert sum(path.endswith(f"{Path(store.url).name}/zarr.json") for path in gated.begun) == 1
+
+
 def test_requests_are_bounded_by_bytes_and_number(store, gated, monkeypatch) -> None:
     folder = Folder(remote_url(store))
     files = [("zarr.json", 10)] * 3 + [(f"blocks/0000{block}/means/c/0", 10) for block in range(8)]
