@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
@@ -66,10 +66,16 @@ def status(
     if as_json:
         typer.echo(json.dumps(states, indent=1))
         return
-    table = Table("job", "state", "cuts", "supports", "gap", "memory", "expected end", "", box=None, pad_edge=False)
+    out.print(_table(states))
+
+
+def _table(states: list[dict[str, Any]]) -> Table:
+    """Show jobs, one per line; ids are never cut off, because other commands need them."""
+    job = Column("job", min_width=max((len(state["job"]) for state in states), default=0))
+    table = Table(job, "state", "cuts", "supports", "gap", "memory", "expected end", "", box=None, pad_edge=False)
     for state in states:
         table.add_row(*_row(state), escape(state["error"] or state.get("last", "")))
-    out.print(table)
+    return table
 
 
 def _row(state: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """The command line as users see it: wrong options, warnings, and the documented exit codes."""
 
+import io
 import json
 import re
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.store_helpers import gdm, run_gdm, some_labels, some_matrix, write_svmlight
+from rich.console import Console
 
 from gdm_dask import GroupDiscoveryMachine, ingest, open_store
 from gdm_dask.cli.app import ORDER
+from gdm_dask.cli.cluster_commands import _table
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +153,12 @@ def test_tune_has_values_to_try(capsys, store, tmp_path: Path) -> None:
     code, out, _ = gdm(capsys, "tune", store, "-k", "2", "-o", tmp_path / "table.json", "--scheduler", "synchronous")
     assert (code, out.startswith("tau  0.")) == (0, True)
     assert [row["tau"] for row in json.loads((tmp_path / "table.json").read_text())["table"]] == [0.1, 0.25, 0.5]
+
+
+def test_the_ids_of_jobs_are_shown_whole_on_a_narrow_terminal() -> None:
+    ids = ["gdm-job-20260101-000000-abcdef", "gdm-job-20260101-000001-012345"]
+    progress = {"cuts": 20, "supports": 100, "gap": 0.4, "memory": 5 * 10**8, "expected_end": 1.8e9}
+    states = [{"job": job, "state": "running", "error": "", "last": "reads the store", **progress} for job in ids]
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(_table(states))
+    assert all(job in shown.getvalue() for job in ids)
