@@ -28,7 +28,7 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     n_features_to_select : int, optional
         Number of supports to select. With many samples, the cutting plane adds three times as many, and backward steps
         and swaps that weigh fit against redundancy choose the best of them. With few samples, or with tau = 0, the
-        first to enter are taken. Few means fewer than 25 effective samples per support (40 for more than two classes),
+        first to enter are taken. Few means fewer than 25 effective samples per support (100 for more than two classes),
         or fewer than 20 samples per support with ``master="cuts"``. If None, the cutting plane runs to `tol` or
         `max_cuts`, and every support with a nonzero weight is kept.
     tau : float
@@ -37,7 +37,7 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     C : float or "auto"
         Trade-off between margin and errors, for features of unit norm: 1/C is a ridge relative to a feature's variance.
         "auto" lets the training data choose. With ``n_eff = 4 n+ n- / n`` effective samples, and at least 25 of them
-        per support, C is ``0.1 n_eff / k``, within [0.01, 30] (more than two classes: at least 40 samples, 0.06, and 50
+        per support, C is ``0.1 n_eff / k``, within [0.01, 30] (more than two classes: 100 samples, 0.06, and 50
         for the choice among the supports). With fewer, four folds decide between 0.06, 0.3 and 1.2 times ``n_eff / k``,
         and the choice of k out of 3k: the most shrunk candidate within one standard error of the best is taken. All
         folds share the reads of one fit. With ``master="cuts"``, C is 50.

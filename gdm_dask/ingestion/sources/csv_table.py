@@ -19,11 +19,9 @@ from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_lab
 from gdm_dask.ingestion.sources.lines import (
     COMPRESSIONS,
     DAMAGED,
-    LONG_LINE,
     compression_of,
     count_lines,
-    line_range,
-    read_lines,
+    lines_of,
     unpacked_lines,
 )
 from gdm_dask.ingestion.sources.table_columns import Columns, filled_column, tell_apart
@@ -114,9 +112,8 @@ class CsvRows:
             skip = 0
 
     def _load_range(self) -> Slab:
-        bounds = line_range(self.path, self.start, self.stop, max(self.run_bytes, LONG_LINE))
-        rows = b"".join(lines.tobytes() for _, lines in read_lines(self.path, *bounds))
-        return self._parse(rows, partial(count_lines, self.path, bounds[0]))
+        rows = lines_of(self.path, self.start, self.stop, self.run_bytes)
+        return self._parse(rows, partial(count_lines, self.path, self.start))
 
     def _parse(self, rows: bytes, lines_before: Callable[[], int]) -> Slab:
         columns, separator = self.layout.columns, self.layout.separator

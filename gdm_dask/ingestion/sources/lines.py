@@ -100,6 +100,12 @@ def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarr
                 place, filled = place + end, filled - end
 
 
+def lines_of(path: str, start: int, stop: int, longest_line: int) -> bytes:
+    """Return the lines of a plain file that begin in a byte range."""
+    bounds = line_range(path, start, stop, max(longest_line, LONG_LINE))
+    return b"".join(lines.tobytes() for _, lines in read_lines(path, *bounds))
+
+
 def read_into(path: str, offset: int, out: np.ndarray) -> None:
     """Fill a contiguous array from a file."""
     target = out.reshape(-1).view(np.uint8)

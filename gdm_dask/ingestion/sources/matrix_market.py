@@ -19,8 +19,7 @@ from gdm_dask.ingestion.sources.lines import (
     LONG_LINE,
     compression_of,
     count_lines,
-    line_range,
-    read_lines,
+    lines_of,
     unpacked_lines,
 )
 from gdm_dask.store.folder import file_info
@@ -69,17 +68,11 @@ class MatrixMarket(Source):
         return [MarketEntries(self.path, begin + start, begin + stop, max_bytes, self.header) for start, stop in ranges]
 
 
-def _lines_of(path: str, start: int, stop: int, longest_line: int) -> bytes:
-    """Return the lines that begin in a byte range."""
-    bounds = line_range(path, start, stop, max(longest_line, LONG_LINE))
-    return b"".join(lines.tobytes() for _, lines in read_lines(path, *bounds))
-
-
 def _read_header(path: str, size: int) -> _Header:
     if compression_of(path):
         first = next(unpacked_lines(path, _HEADER_BYTES), b"")
     else:
-        first = _lines_of(path, 0, min(size, _HEADER_BYTES), LONG_LINE)
+        first = lines_of(path, 0, min(size, _HEADER_BYTES), LONG_LINE)
     lines = io.BytesIO(first)
     banner = lines.readline().decode("latin-1").lower().split()
     if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
@@ -128,7 +121,7 @@ class MarketEntries:
             skip = 0
 
     def _load_range(self) -> Slab:
-        buffer = _lines_of(self.path, self.start, self.stop, self.run_bytes)
+        buffer = lines_of(self.path, self.start, self.stop, self.run_bytes)
         return self._parse(buffer, partial(count_lines, self.path, self.start))
 
     def _parse(self, buffer: bytes, lines_before: Callable[[], int]) -> Slab:
