@@ -49,7 +49,7 @@ class LocalEngine(Engine):
         if self.name == "threads":
             self._pool = ThreadPoolExecutor(self.n_workers)
         elif self.name == "processes":
-            self._pool = start_pool(self.n_workers)
+            self._pool = start_pool(self.n_workers, preload="gdm_dask.engine.preload")
 
     def workers(self) -> list[Worker]:
         """Return this process, or the processes that it started."""

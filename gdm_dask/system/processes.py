@@ -23,11 +23,17 @@ from gdm_dask.system.temporary import temporary_folder
 _main_lock = threading.Lock()
 
 
-def start_pool(n_processes: int) -> ProcessPoolExecutor:
-    """Return a pool and start all of its processes at once."""
-    # Spawn, because a fork of a process with threads may hang and would inherit locks.
-    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("spawn"), initializer=_begin)
-    # A spawned process imports the main module of its parent. Ours need nothing from it, and a script without a main
+def start_pool(n_processes: int, preload: str) -> ProcessPoolExecutor:
+    """Return a pool and start all of its processes at once.
+
+    On Linux, they are forks of a server that has imported the module `preload`. It starts with the first pool and ends
+    with this process.
+    """
+    # Never fork this process: its threads may hold locks. Other systems spawn: their libraries may not survive a fork.
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload([preload])
+    pool = ProcessPoolExecutor(n_processes, context, initializer=_begin, initargs=(dict(os.environ),))
+    # A new process imports the main module of its parent. Ours need nothing from it, and a script without a main
     # guard would start its fit again in each of them.
     # They inherit a signal mask, so they leave Ctrl-C to the driver from the start.
     with _main_lock:
@@ -53,7 +59,10 @@ def kill_pool(pool: ProcessPoolExecutor) -> None:
         results._writer.close()  # type: ignore[attr-defined]
 
 
-def _begin() -> None:
+def _begin(environment: dict[str, str]) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.environ.clear()  # the server may be older than credentials that were set since
+    os.environ.update(environment)
     # Locks created by libraries then have no names, which a killed process would leave behind.
     multiprocessing.set_start_method("fork", force=True)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,5 +1,6 @@
 """Signals while a pool works are raised at a safe point, never in the middle of its queue."""
 
+import multiprocessing
 import os
 import queue
 import signal
@@ -36,7 +37,7 @@ def begin_a_result(number):
     while "result_queue" not in frame.f_locals:
         frame = frame.f_back
     os.write(frame.f_locals["result_queue"]._writer.fileno(), struct.pack("!i", 1000))
-    os.kill(os.getppid(), signal.SIGINT)
+    os.kill(multiprocessing.parent_process().pid, signal.SIGINT)
     sleep(number)
 
 

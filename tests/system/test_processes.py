@@ -1,0 +1,36 @@
+"""Worker processes: what they have imported, and what they see of their parent."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from gdm_dask.engine.local import LocalEngine
+
+
+def modules(_: int) -> set[str]:
+    """Return the modules of this process, before any argument with others arrives."""
+    return {name for name in sys.modules if name.startswith("gdm_dask.")}
+
+
+def variable(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks processes from a server")
+def test_processes_have_imported_what_passes_need() -> None:
+    with LocalEngine("processes", 1) as engine:
+        assert {"gdm_dask.engine.data", "gdm_dask.features.ranking"} <= engine.map(modules, [0])[0]
+
+
+def test_processes_see_variables_set_after_the_first_pool(monkeypatch) -> None:
+    with LocalEngine("processes", 1) as engine:
+        assert engine.map(variable, ["GDM_TEST_KEY"]) == [None]
+    monkeypatch.setenv("GDM_TEST_KEY", "secret")
+    with LocalEngine("processes", 1) as engine:
+        assert engine.map(variable, ["GDM_TEST_KEY"]) == ["secret"]
+    monkeypatch.delenv("GDM_TEST_KEY")
+    with LocalEngine("processes", 1) as engine:
+        assert engine.map(variable, ["GDM_TEST_KEY"]) == [None]
