@@ -19,10 +19,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.working_set import Seen, read
 from gdm_dask.engine.data import Data
+from gdm_dask.system.blas import single_threaded_blas
 from gdm_dask.system.progress import work_clock
 from gdm_dask.system.resources import n_cores
 
 
+@single_threaded_blas()
 def solve(
     problems: Sequence[Problem],
     data: Data,

@@ -30,6 +30,7 @@ from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master
 from gdm_dask.settings.settings import Settings
 from gdm_dask.settings.tasks import task_of
+from gdm_dask.system.blas import single_threaded_blas
 
 #: Maximum number of reads of the data.
 CERTIFY_READS = 10
@@ -62,6 +63,7 @@ class Certificate:
     n_reads: int
 
 
+@single_threaded_blas()
 def certify(
     data: Data,
     targets: np.ndarray,

@@ -203,6 +203,7 @@ def _n_effective(task: Task, targets: np.ndarray, weights: np.ndarray | None) ->
     return effective_samples(task.class_weights(targets, weights))
 
 
+@single_threaded_blas()
 def held_out_losses(
     problem: Problem, k: int, samples: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> list[float]:
@@ -240,10 +241,8 @@ def held_out_losses(
         machine.C = factor * per_support
         solution = machine.solve_union(RIDGE_TOL)
         coef = solution.weights / rows.norms
-        with single_threaded_blas():
-            values = np.ascontiguousarray((held_out.T @ coef.T).T)
-            intercept = solution.intercept - coef @ rows.means
-        losses.append(mean_loss(values, intercept))
+        values = np.ascontiguousarray((held_out.T @ coef.T).T)
+        losses.append(mean_loss(values, solution.intercept - coef @ rows.means))
     return losses
 
 

@@ -19,7 +19,6 @@ from sklearn.exceptions import ConvergenceWarning
 from gdm_dask.master.losses import Loss, SquaredHinge
 from gdm_dask.master.newton import ActiveGram, Newton, Point, check_state, upper_bound, vectors
 from gdm_dask.master.rows import Rows
-from gdm_dask.system.blas import single_threaded_blas
 
 __all__ = ["Master", "MasterSolution", "Rows"]
 
@@ -224,8 +223,7 @@ class Master:
         W = np.pad(before.W, ((0, 0), (0, self.rows.n_rows - before.W.shape[1])))
         W[:, members @ mu == 0] = 0.0
         newton.A = vectors(*self.targets.shape)  # the previous solution holds the old duals
-        with single_threaded_blas():
-            newton.solve(members, Point(W, before.b, mu), self.C, tol)
+        newton.solve(members, Point(W, before.b, mu), self.C, tol)
         if not newton.gap <= tol:
             message = f"the master problem stopped at a relative gap of {newton.gap:.1e} instead of {tol:.1e}"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
