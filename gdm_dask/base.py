@@ -129,7 +129,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         weights = weights_of(X, sample_weight, getattr(self, "class_weight", None), target, Y)
         if weights is not None:
             target, Y = target.weighed(Y, weights)
-        settings = settings_of(self, X, target, Y, weights)
+        settings = settings_of(self, X, target, Y, weights_of(X, sample_weight, None, target, Y))
         saved = None
         if checkpoint is not None:
             saved = Checkpoint(Path(checkpoint), checkpoint_job(X, Y, settings, weights))

@@ -232,6 +232,7 @@ def checkpoint_job(X: Any, Y: np.ndarray, settings: Settings, weights: np.ndarra
     if not isinstance(X, FeatureStore):
         raise BadInput("a checkpoint needs a store: ingest the data first")
     checksums = {"labels": crc32c(Y.tobytes()), "weights": None if weights is None else crc32c(weights.tobytes())}
-    free = replace(settings, constraints=None, rivals=tuple(replace(one, constraints=None) for one in settings.rivals))
+    free, *rivals = (replace(one, constraints=None, n_effective=0.0) for one in (settings, *settings.rivals))
+    free = replace(free, rivals=tuple(rivals))
     constraints = dict.fromkeys(CONSTRAINTS) if settings.constraints is None else settings.constraints.described()
     return {"store": X.fingerprint, **checksums, **asdict(free), **constraints}

@@ -101,9 +101,10 @@ def _scores(
     codes, classes = np.argmax(target.members(outputs), axis=0), np.array(store.classes)
     class_weight = parameters.get("class_weight")
     weights = [sample_weights(store.sample_weight, class_weight, classes, codes, split.train) for split in splits]
+    own = None if store.sample_weight is None else store.sample_weight[train]
     constraints = constraints_from(parameters, store.shape[0], lambda: names_in(None, store))
     settings = [
-        settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], weights[0], constraints)
+        settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], own, constraints)
         for chosen in combinations
     ]
     settings = [replace(one, rivals=(), n_folds=0) for one in settings]  # C follows the rule unless it is given
@@ -133,7 +134,7 @@ def _scores(
 def _values(problem: Problem, outputs: np.ndarray, test: np.ndarray, k: int | None) -> np.ndarray:
     """Return decision values of samples that are not part of a problem."""
     features, rows, _ = select(problem, k)
-    coef, intercept = refit(rows, outputs[:, problem.fold.samples], problem.task.refit)
+    coef, intercept = refit(problem.unbalanced(rows), outputs[:, problem.fold.samples], problem.task.refit)
     return decision(with_samples(problem.whole.rows(features), test), coef, intercept)
 
 

@@ -21,6 +21,7 @@ from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.groups import GroupPass, Pairs
+from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.passes import Together
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
@@ -119,7 +120,8 @@ def fit_subsamples(
     for repeat in range(n_repeats):
         samples = draw_samples(codes, fraction, seed + repeat)
         weights = sample_weights(own, parameters.get("class_weight"), classes, codes, samples)
-        settings = _settings(model, {**parameters, "certify": False}, Y[:, samples], weights, constraints)
+        own_weights = None if own is None else own[samples]
+        settings = _settings(model, {**parameters, "certify": False}, Y[:, samples], own_weights, constraints)
         problems.append(Problem(Y[:, samples], settings, samples, weights))
     found: list[Groups] = []
     with ExitStack() as stack:
@@ -166,13 +168,13 @@ def find_all_groups(
     limit = problems[0].supports.limit
     if not np.isfinite(limit):
         return [{support: np.array([support]) for support in supports.tolist()} for supports, _ in chosen]
-    passes = [
-        GroupPass(problem.supports.measure.search(rows, limit), problem.fold)
-        for problem, (_, rows) in zip(problems, chosen, strict=True)
-    ]
+    measure = MEASURES[problems[0].settings.measure]
+    plain = [problem.unbalanced(rows) for problem, (_, rows) in zip(problems, chosen, strict=True)]
+    folds = [problem.sample_fold for problem in problems]
+    passes = [GroupPass(measure.search(rows, limit), fold) for rows, fold in zip(plain, folds, strict=True)]
     found: list[Pairs] = data.run(Together(passes, "groups"))
     groups = []
-    for pairs, problem, (supports, rows) in zip(found, problems, chosen, strict=True):
-        linker = Linker(data, problem.fold, problem.supports.measure, limit, supports, rows)
+    for pairs, problem, fold, (supports, _), rows in zip(found, problems, folds, chosen, plain, strict=True):
+        linker = Linker(data, fold, measure, limit, supports, rows)
         groups.append(groups_of(linker.link(pairs, problem.settings.linkage), supports))
     return groups

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gdm_dask.cutting_plane.matching import Cut, find_cut
-from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL
+from gdm_dask.cutting_plane.problem import LEAST_CUTS, MASTER_TOL, search_measure
 from gdm_dask.cutting_plane.variable_set import constrained
 from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read, sizes_of
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
-from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master
@@ -129,11 +128,13 @@ class Search:
 
     def __init__(self, targets: np.ndarray, settings: Settings, k: int, weights: np.ndarray | None = None) -> None:
         self.limit = correlation_limit(settings.tau)
+        measure = search_measure(settings, weights)
+        weights = settings.search_weights(targets, weights)
         self.fold = Fold(weights=weights)
         self._task = task_of(settings.task, settings.epsilon)
         self.master = Master(targets, settings.C, weights, self._task.search, settings.intercept, MASTER_TOL)
         self._settings, self._k = settings, k
-        self.included = Supports(self.limit, MEASURES[settings.measure])
+        self.included = Supports(self.limit, measure)
         if settings.constraints is not None:
             self.included = constrained(self.included, settings.constraints)
         few = min(FEW_FEATURES, FEW_VALUES // self.master.rows.n_samples)

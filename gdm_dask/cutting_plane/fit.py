@@ -144,6 +144,7 @@ def fit(
     if k is not None:
         warn_of_fewer(problem, k)
     seconds["polish"] = work_clock() - clock
+    searched, rows = rows, problem.unbalanced(rows)
     rho = measure.compare(rows, rows)
     linear = rho if measure is PEARSON else correlations(rows, rows)
     clock = work_clock()
@@ -156,7 +157,7 @@ def fit(
     if certify and k is not None:
         clock = work_clock()
         problem.working_set = None  # make room for the working sets of the certificate
-        certificate = certify_choice(data, targets, problem.settings, k, supports, rows, weights)
+        certificate = certify_choice(data, targets, problem.settings, k, supports, searched, weights)
         seconds["certify"] = work_clock() - clock
     counts = asdict(data.counts)
     del counts["seconds"]
@@ -211,7 +212,7 @@ def search(
         report(problem)
 
     solve([problem], data, after_cut)
-    return problem, TradeOff(settings.C_by, settings.C, settings.C_choice)
+    return problem, TradeOff(settings.C_by, settings.C, settings.C_choice, is_balanced=settings.is_balanced)
 
 
 def find_groups(
@@ -224,8 +225,8 @@ def find_groups(
     if settings.tau == 0:
         pairs = Pairs(np.arange(len(supports)), supports, np.ones(len(supports)), 0, 0)
     else:
-        fold = ALL_SAMPLES if problem is None else problem.fold
-        scores = ScorePass([] if problem is None else [problem.last_question()], [fold])
+        fold = ALL_SAMPLES if problem is None else problem.sample_fold
+        scores = ScorePass([], [fold]) if problem is None else ScorePass([problem.last_question()], [problem.fold])
         measure, limit = MEASURES[settings.measure], correlation_limit(settings.tau)
         passes: list[Pass[Any, Any]] = [GroupPass(measure.search(rows, limit), fold), scores]
         pairs, ranked = data.run(Together(passes, "groups"))

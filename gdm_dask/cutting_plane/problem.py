@@ -13,8 +13,9 @@ from gdm_dask.cutting_plane.variable_set import constrained
 from gdm_dask.cutting_plane.working_set import Pool, Seen, Supports, WholeRows, WorkingSet
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import chance_correlation, correlation_limit
-from gdm_dask.features.measures import MEASURES
-from gdm_dask.features.moments import Fold
+from gdm_dask.features.measures import MEASURES, Measure
+from gdm_dask.features.measures.reweighted import under
+from gdm_dask.features.moments import Fold, reweighted
 from gdm_dask.features.ranking import WORKING_VALUES, Question
 from gdm_dask.master.problem import Master, MasterSolution
 from gdm_dask.settings.settings import Settings
@@ -27,6 +28,12 @@ MASTER_TOL = 1e-6
 LEAST_CUTS = 2
 #: Skip a cut of a working set if the master problem satisfies it up to this part of the tolerance.
 SATISFIED = 0.5
+
+
+def search_measure(settings: Settings, weights: np.ndarray | None) -> Measure:
+    """Return the correlation measure of a search: balance of the classes does not change correlations."""
+    measure = MEASURES[settings.measure]
+    return under(measure, weights) if settings.is_balanced else measure
 
 
 class Problem:
@@ -44,8 +51,10 @@ class Problem:
 
     Attributes
     ----------
+    sample_fold : Fold
+        Samples and their weights.
     fold : Fold
-        Samples and weights.
+        Samples and their weights in the search, which may balance the classes.
     task : Task
     include : ndarray of int64
         Features that must be supports: the first cut, and part of every other.
@@ -77,9 +86,12 @@ class Problem:
         weights: np.ndarray | None = None,
     ) -> None:
         self.settings = settings
+        self.sample_fold = Fold(samples, weights)
+        measure = search_measure(settings, weights)
+        weights = settings.search_weights(targets, weights)
         self.fold = Fold(samples, weights)
         self.task = task_of(settings.task, settings.epsilon)
-        self.supports = Supports(correlation_limit(settings.tau), MEASURES[settings.measure])
+        self.supports = Supports(correlation_limit(settings.tau), measure)
         self.include = np.zeros(0, np.int64)
         if settings.constraints is not None:
             self.supports, self.include = constrained(self.supports, settings.constraints), settings.constraints.include
@@ -118,6 +130,10 @@ class Problem:
         if settings.n_supports is None:
             return settings.cut_size
         return min(settings.cut_size, settings.n_supports - self.supports.n_entered)
+
+    def unbalanced(self, rows: Block) -> Block:
+        """Return rows of the problem with the moments of the sample weights: balance serves the search alone."""
+        return reweighted(rows, self.sample_fold.weights) if self.settings.is_balanced else rows
 
     def question(self) -> Question:
         """Question for the next read."""

@@ -68,6 +68,8 @@ class TradeOff:
         Most shrunk first; only if folds decided.
     chosen : int
         Position of the chosen candidate.
+    is_balanced : bool
+        Whether the search gave two classes the same weight.
     """
 
     how: str
@@ -76,6 +78,7 @@ class TradeOff:
     n_folds: int = 0
     candidates: tuple[Candidate, ...] = ()
     chosen: int = 0
+    is_balanced: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values."""
@@ -183,7 +186,8 @@ class Trials:
             return Problem(targets, settings, weights=weights)
         own = targets[:, split.train], None if weights is None else weights[split.train]
         part = _n_effective(self._task, *own) / _n_effective(self._task, targets, weights)  # same C per sample
-        return Problem(own[0], replace(settings, C=part * settings.C), split.train, own[1])
+        scaled = replace(settings, C=part * settings.C, n_effective=part * settings.n_effective)
+        return Problem(own[0], scaled, split.train, own[1])
 
     def _split(self, number: int) -> Split | None:
         place = number // len(self._candidates) - 1
@@ -219,9 +223,10 @@ def held_out_losses(
     targets : ndarray of shape (n_outputs, n_samples)
         Targets of `samples`.
     weights : ndarray, optional
-        Weights of `samples`.
+        Weights of `samples`; the settings of the problem may balance the classes.
     """
     master, loss = problem.master, problem.task.refit
+    weights = problem.settings.search_weights(targets, weights)
 
     def mean_loss(values: np.ndarray, intercept: np.ndarray) -> float:
         outputs = zip(targets, values, intercept.tolist(), strict=True)
@@ -235,10 +240,9 @@ def held_out_losses(
     machine = Master(master.targets, 1.0, master.weights, loss)
     machine.add_cut(np.arange(len(features)), rows.matrix(), rows.means, rows.norms)
     held_out = with_samples(problem.whole.rows(features), samples).matrix()
-    per_support = _n_effective(problem.task, master.targets, master.weights) / k
     losses = []
     for factor in RIDGE_FACTORS:
-        machine.C = factor * per_support
+        machine.C = factor * problem.settings.n_effective / k
         solution = machine.solve_union(RIDGE_TOL)
         coef = solution.weights / rows.norms
         values = np.ascontiguousarray((held_out.T @ coef.T).T)
@@ -265,4 +269,5 @@ def decide(candidates: Sequence[Settings], losses: np.ndarray) -> TradeOff:
         Candidate(one.C, one.n_supports or 0, float(loss), float(error))
         for one, loss, error in zip(candidates, means, errors, strict=True)
     )
-    return TradeOff("folds", candidates[chosen].C, candidates[chosen].C_choice, n_folds, table, chosen)
+    winner = candidates[chosen]
+    return TradeOff("folds", winner.C, winner.C_choice, n_folds, table, chosen, winner.is_balanced)

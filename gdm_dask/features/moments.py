@@ -137,6 +137,18 @@ def with_weights(block: Block, weights: np.ndarray) -> Block:
     return replace(block, means=means, norms=norms, weights=weights)
 
 
+def reweighted(block: Block, weights: np.ndarray | None) -> Block:
+    """Return a block with the moments of other sample weights; None if all are 1."""
+    if weights is not None:
+        return with_weights(block, weights)
+    if block.indptr is None:
+        assert block.values is not None
+        means, norms = dense_moments(block.values)
+    else:
+        means, norms = sparse_moments(block.indptr, block.values, block.n_samples, block.power)
+    return replace(block, means=means, norms=norms, weights=None)
+
+
 @dataclass(frozen=True)
 class Fold(AlignedArrays):
     """The samples of a problem that uses a subset of them, or weights them.

@@ -64,7 +64,8 @@ def trade_off(model: FittedModel) -> str:
             f"held-out loss {mine['loss']:.3f}, best {best:.3f}"
         )
     chosen = "" if path["C_choice"] is None else f", and {path['C_choice']:g} to choose among those that entered"
-    return f"{SOURCES.get(how, how)}{chosen}"
+    weighed = "; the search gave both classes the same weight" if path.get("is_balanced") else ""
+    return f"{SOURCES.get(how, how)}{chosen}{weighed}"
 
 
 def headline(accuracy: list[dict[str, Any]]) -> dict[str, Any] | None:

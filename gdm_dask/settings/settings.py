@@ -13,7 +13,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.ranking import WORKING_FEATURES
 from gdm_dask.settings.tasks import task_of
-from gdm_dask.settings.weights import is_class_weight
+from gdm_dask.settings.weights import is_class_weight, sample_weights
 
 if TYPE_CHECKING:
     from gdm_dask.settings.constraints import Constraints, Names
@@ -49,6 +49,8 @@ SHRUNK_FACTOR = 0.1
 CHOICE_C = 50.0
 CHOICE_FACTOR = 0.3
 N_FOLDS = 4
+#: The search gives two classes the same weight if samples are few, or if one class has a smaller share than this.
+RARE_SHARE = 0.2
 
 MASTERS = ("merged", "cuts")
 METHODS = ("greedy", "exact")
@@ -97,6 +99,10 @@ class Settings:
         Less shrunk settings; folds of the data decide between them and this one.
     n_folds : int
         Number of folds.
+    n_effective : float
+        Effective samples, see `effective_samples`; class weights do not change them.
+    is_balanced : bool
+        Whether the search gives two classes the same weight.
     C_by : {"given", "fixed", "rule", "folds"}
         Origin of C: given as a number, the fixed number for all data, the rule, or folds.
     task : {"two classes", "classes", "numbers"}
@@ -128,6 +134,8 @@ class Settings:
     C_choice: float | None = None
     rivals: tuple[Settings, ...] = ()
     n_folds: int = 0
+    n_effective: float = 0.0
+    is_balanced: bool = False
     C_by: str = "given"
     task: str = "two classes"
     n_outputs: int = 1
@@ -138,6 +146,12 @@ class Settings:
     def candidates(self) -> tuple[Settings, ...]:
         """These settings and their rivals, most shrunk first, each without rivals."""
         return replace(self, rivals=(), n_folds=0), *self.rivals
+
+    def search_weights(self, targets: np.ndarray, weights: np.ndarray | None) -> np.ndarray | None:
+        """Return the sample weights of the search: the given ones, or the same total weight for both classes."""
+        if not self.is_balanced:
+            return weights
+        return sample_weights(weights, "balanced", np.array([-1, 1]), task_of(self.task).strata(np.atleast_2d(targets)))
 
 
 def effective_samples(counts: Sequence[float]) -> float:
@@ -168,6 +182,7 @@ def choose_settings(
     linkage: str = "star",
     intercept: bool = True,
     master: str | None = None,
+    class_weight: Mapping[Any, float] | str | None = None,
     task: str = "two classes",
     n_outputs: int = 1,
     epsilon: float = 0.0,
@@ -180,7 +195,8 @@ def choose_settings(
     Parameters
     ----------
     counts : sequence of float, optional
-        Weight of the samples of each class, a single weight for numbers; half of all samples each by default.
+        Weight of the samples of each class, without class weights, a single weight for numbers; half of all samples
+        each by default.
     fewest : int, optional
         Number of samples in the smallest class; its weight by default.
     task, n_outputs, constraints
@@ -194,6 +210,10 @@ def choose_settings(
     [1.5, 6.0]
     """
     is_merged = master == "merged" or (master is None and k is not None and tau > 0)
+    counts = (n_samples // 2, n_samples - n_samples // 2) if counts is None else counts
+    n_effective = effective_samples(counts)
+    is_many = k is not None and n_effective >= MANY_SAMPLES[task] * k
+    differ = task == "two classes" and min(counts) < (RARE_SHARE if is_many else 0.5) * sum(counts)
     same = Settings(
         C=CUTS_C if C == "auto" else float(C),
         tau=float(tau),
@@ -206,6 +226,8 @@ def choose_settings(
         intercept=intercept,
         cuts_per_read=CUTS_PER_READ,
         merged=is_merged,
+        n_effective=n_effective,
+        is_balanced=differ and is_merged and is_auto(C) and class_weight is None,
         C_by="fixed" if C == "auto" else "given",
         task=task,
         n_outputs=n_outputs,
@@ -234,18 +256,15 @@ def choose_settings(
     can_choose = tau > 0 and k <= MAX_CHOSEN and not is_together  # FGM as published does not choose
     if not is_merged:
         return entering(OVERSHOOT * k if can_choose and n_samples >= SAMPLES_PER_SUPPORT * k else k)
-    counts = (n_samples // 2, n_samples - n_samples // 2) if counts is None else counts
     if C != "auto":
-        is_many = effective_samples(counts) >= MANY_SAMPLES[task] * k
         return entering(OVERSHOOT * k if can_choose and is_many else k)
-    return _by_data(entering, k, counts, int(min(counts)) if fewest is None else fewest, can_choose, task)
+    return _by_data(entering, k, same.n_effective / k, int(min(counts)) if fewest is None else fewest, can_choose, task)
 
 
 def _by_data(
-    entering: Callable[..., Settings], k: int, counts: Sequence[float], fewest: int, can_choose: bool, task: str
+    entering: Callable[..., Settings], k: int, per_support: float, fewest: int, can_choose: bool, task: str
 ) -> Settings:
-    """Settings of the merged machine, with C depending on the samples of each class."""
-    per_support = effective_samples(counts) / k
+    """Settings of the merged machine, with C depending on the effective samples per support."""
     first, *others, shrunk, between = (
         float(np.clip(factor * per_support, LEAST_C, MOST_C)) for factor in (*C_FACTORS, SHRUNK_FACTOR, CHOICE_FACTOR)
     )
@@ -333,7 +352,7 @@ def settings_from(
     targets : ndarray of shape (n_outputs, n_samples)
         Outputs of the target.
     weights : ndarray of shape (n_samples,), optional
-        Sample weights.
+        Sample weights, without class weights: these say what errors cost, but add no information.
     constraints : Constraints, optional
         From `constraints_from`.
     """
@@ -347,7 +366,8 @@ def settings_from(
     return choose_settings(
         n_features, round(sum(counts)), counts=counts, fewest=int(min(there)), task=task,
         n_outputs=len(targets), epsilon=float(parameters.get("epsilon", 0.0)), k=None if k is None else int(k),
-        intercept=bool(parameters["fit_intercept"]), constraints=constraints, **same,
+        intercept=bool(parameters["fit_intercept"]), class_weight=parameters.get("class_weight"),
+        constraints=constraints, **same,
     )  # fmt: skip
 
 
