@@ -19,9 +19,9 @@ from helpers.clusters import FOREVER, Cluster, Started, gdm, same_model, until
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.errors import BadInput, EngineError, MemoryLimitTooLow
+from gdm_dask.pipeline.job_driver import _Progress
 from gdm_dask.pipeline.job_queue import Cancelled
 from gdm_dask.pipeline.jobs import (
-    _Progress,
     cancel_job,
     fetch_job,
     job_log,
