@@ -22,6 +22,9 @@ from gdm_dask.features.scores import squared_norm
 
 #: Candidates are compared in batches of twice the number still wanted, within these bounds.
 SMALLEST_BATCH, LARGEST_BATCH = 8, 128
+#: Number of features that `greedy` compares at a time with those taken before: most of a batch conflicts with them, or
+#: is not needed any more.
+AT_ONCE = 16
 #: Number of best features that `diverse_order` reorders: at least DIVERSE, and this multiple of the size of a cut.
 DIVERSE, DIVERSE_PER_CUT = 64, 8
 #: Maximum number of clique members far from the head, which are compared one by one.
@@ -170,16 +173,24 @@ def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list
     while first < len(order) and len(taken) < size:
         stop = first + min(max(SMALLEST_BATCH, 2 * (size - len(taken)), first), LARGEST_BATCH)
         batch = seen.free(order[first:stop])
-        rho = seen.rho(batch, np.array([*taken, *batch], np.int64))
-        columns = list(range(len(taken)))
-        for row, position in enumerate(batch.tolist()):
-            if len(taken) == size:
-                break
-            if not (rho[row, columns] >= limit).any():
-                columns.append(rho.shape[1] - len(batch) + row)
-                taken.append(position)
+        if seen.supports.constrains:
+            seen.examine(batch)
+        for start in range(0, len(batch), AT_ONCE):
+            _take(seen, batch[start : start + AT_ONCE], taken, size, limit)
         first = stop
     return taken
+
+
+def _take(seen: WorkingSet, batch: np.ndarray, taken: list[int], size: int, limit: float) -> None:
+    """Add each feature of a batch that conflicts with none taken before, up to `size` features."""
+    if len(taken) == size:
+        return
+    rho = seen.rho(batch, np.array([*taken, *batch], np.int64))
+    columns = list(range(len(taken)))
+    for row, position in enumerate(batch.tolist()):
+        if len(taken) < size and not (rho[row, columns] >= limit).any():
+            columns.append(rho.shape[1] - len(batch) + row)
+            taken.append(position)
 
 
 @dataclass

@@ -291,7 +291,7 @@ class WorkingSet:
         """|correlation| of features with others."""
         if not self.supports.constrains:
             return np.zeros((len(positions), len(others)))
-        self._touch(np.concatenate([positions, others]))
+        self.examine(np.concatenate([positions, others]))
         at, to = self._place[positions], self._place[others]
         found = self._rho[np.ix_(at, to)]
         missing = np.isnan(found)
@@ -320,8 +320,8 @@ class WorkingSet:
             seen.add(content)
         return positions[kept]
 
-    def _touch(self, positions: np.ndarray) -> None:
-        """Make room for the correlations of these features."""
+    def examine(self, positions: np.ndarray) -> None:
+        """Count features as compared, and make room for their correlations."""
         fresh = np.unique(positions[self._place[positions] < 0])
         first = self.n_compared
         self._place[fresh] = np.arange(first, first + len(fresh))

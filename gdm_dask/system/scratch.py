@@ -71,7 +71,7 @@ class Buffers:
         held = self._held.get(name)
         if held is None or held.nbytes < nbytes:
             self._held.pop(name, None)
-            held = self._held[name] = page_aligned(nbytes)
+            held = self._held[name] = page_aligned(nbytes * 9 // 8)  # the next one may be a little larger
         return held[:nbytes].view(dtype).reshape(shape)
 
 
