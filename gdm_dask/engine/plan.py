@@ -10,8 +10,9 @@ import numpy as np
 from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.system.resources import format_bytes
 
-#: A worker process with everything imported and compiled, before any data.
+#: A process of ours with everything imported and compiled, before any data, and a Dask worker.
 PROCESS_BYTES = 130 << 20
+WORKER_BYTES = 230 << 20
 #: Part of the remaining memory that decoded blocks may fill; the rest is lost to fragmentation.
 CACHE_PART = 0.85
 #: Parts of a Dask worker's own limit that tasks may use, and tasks with the drivers of jobs: a worker spills its Dask
@@ -35,6 +36,11 @@ class Worker:
     memory: int | None = None  # its own limit
     beat: float = 0.0  # time of its last heartbeat
     drivers: int = 0  # number of jobs whose drivers may run in it, beside the tasks
+
+    @property
+    def own_bytes(self) -> int:
+        """Memory of the process without data; only Dask workers have a limit of their own."""
+        return PROCESS_BYTES if self.memory is None else WORKER_BYTES
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class FitPlan:
 
     def needed(self, worker: Worker) -> int:
         """Bytes that a worker needs to run its tasks."""
-        return worker.threads * self.task_bytes + (0 if self.in_driver else PROCESS_BYTES)
+        return worker.threads * self.task_bytes + (0 if self.in_driver else worker.own_bytes)
 
     def fits(self, worker: Worker) -> bool:
         """Return whether the tasks of a worker fit into its own limit, beside the drivers of jobs."""
@@ -82,7 +88,7 @@ class FitPlan:
 
     def _drivers(self, worker: Worker) -> int:
         """Bytes that drivers add to a worker, whose process is already counted."""
-        return worker.drivers * max(0, self.driver_bytes - PROCESS_BYTES)
+        return worker.drivers * max(0, self.driver_bytes - worker.own_bytes)
 
     def room(self, workers: list[Worker]) -> int:
         """Bytes of decoded blocks that the driver may keep.
@@ -93,8 +99,9 @@ class FitPlan:
             If the limit is too low or no worker is large enough; the message has the numbers and the remedy.
         """
         host = max(workers, key=lambda worker: worker.drivers)
-        if host.drivers and host.memory and PROCESS_BYTES + self._drivers(host) > JOBS_PART * host.memory:
-            raise MemoryLimitTooLow(self._too_small(host, PROCESS_BYTES + self._drivers(host), JOBS_PART))
+        alone = host.own_bytes + self._drivers(host)
+        if host.drivers and host.memory and alone > JOBS_PART * host.memory:
+            raise MemoryLimitTooLow(self._too_small(host, alone, JOBS_PART))
         fitting = [worker for worker in workers if self.fits(worker)]
         if not fitting:
             largest = max(workers, key=lambda worker: worker.memory or 0)
@@ -105,7 +112,7 @@ class FitPlan:
         needed = self.driver_bytes + sum(self.needed(worker) for worker in fitting)
         if needed > self.limit:
             whose = f"a memory limit of {format_bytes(self.limit)}"
-            raise MemoryLimitTooLow(self._refusal(whose, needed, sum(worker.threads for worker in fitting)))
+            raise MemoryLimitTooLow(self._refusal(whose, needed, fitting))
         return int(CACHE_PART * (self.limit - needed)) if self.in_driver and self.is_remote else 0
 
     def describe(self, workers: list[Worker]) -> str:
@@ -125,13 +132,14 @@ class FitPlan:
     def _too_small(self, worker: Worker, needed: int, part: float) -> str:
         memory = worker.memory or 0
         whose = f"a worker's memory limit of {format_bytes(memory)} ({format_bytes(part * memory)} for us)"
-        return self._refusal(whose, needed, worker.threads)
+        return self._refusal(whose, needed, [worker])
 
-    def _refusal(self, what: str, needed: int, n_tasks: int) -> str:
+    def _refusal(self, what: str, needed: int, workers: list[Worker]) -> str:
+        n_tasks = sum(worker.threads for worker in workers)
         return (
             f"{what} is too low: {format_bytes(needed)} are needed for {n_tasks} tasks at once (the largest block "
-            f"takes {format_bytes(max(self.block_bytes))}, the driver {format_bytes(self.driver_bytes)}, a "
-            f"worker process {format_bytes(PROCESS_BYTES)}). Raise --memory-limit, use fewer workers or the threads "
+            f"takes {format_bytes(max(self.block_bytes))}, the driver {format_bytes(self.driver_bytes)}, a worker "
+            f"process {format_bytes(workers[0].own_bytes)}). Raise --memory-limit, use fewer workers or the threads "
             "scheduler, or ingest with a smaller --block-size."
         )
 

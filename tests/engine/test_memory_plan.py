@@ -22,7 +22,7 @@ from gdm_dask.engine.plan import (
     JOBS_PART,
     MANY_TASKS,
     MAX_TASKS,
-    PROCESS_BYTES,
+    WORKER_BYTES,
     WORKER_PART,
     Worker,
     share_out,
@@ -111,8 +111,8 @@ def test_the_smallest_worker_is_left_out() -> None:
 
 
 def test_the_driver_of_a_job_counts_on_its_worker() -> None:
-    plan = work(100).plan(None, False)
-    tasks, driver = plan.needed(Worker("a", 1)), plan.driver_bytes - PROCESS_BYTES
+    plan = work(100, 4 * MIB).plan(None, False)
+    tasks, driver = plan.needed(Worker("a", 1, memory=1)), plan.driver_bytes - WORKER_BYTES
     enough = int((tasks + driver) / JOBS_PART) + 2
     assert tasks < WORKER_PART * enough
     assert plan.fits(Worker("a", 1, enough, drivers=1))
@@ -171,8 +171,8 @@ def test_an_impossible_plan_is_refused_with_numbers_and_remedy() -> None:
 
 def test_a_workers_own_limit_is_kept_with_room_to_spare() -> None:
     plan = work(100).plan(None, False)
-    needed = plan.needed(Worker("a", 2))
-    assert 2 * work(100).task_bytes < needed
+    needed = plan.needed(Worker("a", 2, memory=1))
+    assert 2 * work(100).task_bytes + WORKER_BYTES == needed
     enough = int(needed / WORKER_PART)
     assert plan.fits(Worker("a", 2, enough + 2))
     assert not plan.fits(Worker("a", 2, enough - 2))
