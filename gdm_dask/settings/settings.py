@@ -49,6 +49,9 @@ SHRUNK_FACTOR = 0.1
 CHOICE_C = 50.0
 CHOICE_FACTOR = 0.3
 N_FOLDS = 4
+#: Samples of each of two classes that a fold needs to judge by. Folds with fewer, where they did not choose the most
+#: shrunk candidate, chose worse ones.
+LEAST_JUDGED = 10
 #: The search gives two classes the same weight if samples are few, or if one class has a smaller share than this.
 RARE_SHARE = 0.2
 
@@ -269,6 +272,8 @@ def _by_data(
         float(np.clip(factor * per_support, LEAST_C, MOST_C)) for factor in (*C_FACTORS, SHRUNK_FACTOR, CHOICE_FACTOR)
     )
     is_many, n_folds = per_support >= MANY_SAMPLES[task], min(N_FOLDS, fewest)
+    if task == "two classes" and fewest < LEAST_JUDGED * N_FOLDS:
+        n_folds = 0
     if is_many and can_choose and task == "two classes":
         return entering(OVERSHOOT * k, C=shrunk, C_by="rule")
     if is_many and can_choose:

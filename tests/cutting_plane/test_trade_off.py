@@ -53,8 +53,13 @@ def test_with_few_samples_folds_decide() -> None:
 def test_a_rare_class_counts_as_few_samples() -> None:
     assert auto(5000, 20, counts=(4950, 50)).n_folds == 4
     assert pytest.approx(0.06 * 198 / 20) == auto(5000, 20, counts=(4950, 50)).C
-    assert auto(5000, 20, counts=(4997, 3)).n_folds == 3
-    assert (auto(5000, 20, counts=(4999, 1)).n_folds, auto(5000, 20, counts=(4999, 1)).C_by) == (0, "rule")
+    too_few = auto(5000, 20, counts=(4961, 39))
+    assert (too_few.n_folds, too_few.rivals, too_few.C_by) == (0, (), "rule")
+
+
+def test_there_are_no_more_folds_than_samples_of_a_class() -> None:
+    found = [auto(100, 20, counts=(99 - n, n, 1 + n), task="classes") for n in (3, 1)]
+    assert [(one.n_folds, one.C_by) for one in found] == [(3, "folds"), (0, "rule")]
 
 
 @pytest.mark.parametrize(("k", "options"), [(None, {}), (20, {"tau": 0}), (20, {"master": "cuts"})])
