@@ -84,13 +84,13 @@ def check_training_data(machine: GroupDiscovery, X: Any, y: Any, task: str) -> t
     return X, target, _differing(target.encode(y), "y")
 
 
-def target_of_task(store: FeatureStore, y: np.ndarray | None, task: str | None) -> Target:
-    """Return the target of a store, or of the targets given for it, for a task; infer it if the task is None."""
+def target_of_task(store: FeatureStore, y: np.ndarray | None, task: str | None, where: str = "y") -> Target:
+    """Return the target of a store, or of targets from elsewhere, for a task; infer it if the task is None."""
     if task not in TASKS:
         raise BadInput(f"`task` must be 'classification' or 'regression', got {task!r}")
     if y is None:
         return store.own_target() if task is None else _own_target(store, task)[0]
-    return infer_target(y) if task is None else _target_of(y, task, "y")
+    return infer_target(y, where=where) if task is None else _target_of(y, task, where)
 
 
 def _own_target(store: FeatureStore, task: str) -> tuple[Target, np.ndarray]:

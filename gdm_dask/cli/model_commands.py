@@ -92,7 +92,7 @@ def fit(
     opened = gdm_dask.open_store(store, storage)
     y = None if target is None else check_targets(target, opened.shape[1], store)
     with opt.chosen_scheduler(scheduler, security) as chosen:
-        known = target_of_task(opened, y, task)
+        known = target_of_task(opened, y, task, str(target))
         outputs = known.encode(opened.y if y is None else y)
         given = parameters | {"epsilon": epsilon, "scheduler": chosen, "n_workers": workers}
         estimator = estimator_for(known, given)

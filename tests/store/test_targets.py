@@ -203,6 +203,22 @@ def test_fit_with_a_file_of_targets(tmp_path, capsys):
     assert (code, "2 labels for 60 samples" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("lines", "options", "problem"),
+    [
+        (["1"] * 60, (), "every sample has the label 1"),
+        (["1", "nan"] * 30, (), "sample 1 has no label"),
+        (["a", "b"] * 30, ("--task", "regression"), "regression needs numbers"),
+    ],
+)
+def test_a_bad_file_of_targets_is_named(tmp_path, capsys, lines, options, problem):
+    gdm_dask.ingest(MATRIX, tmp_path / "s")
+    file = tmp_path / "y.txt"
+    file.write_text("\n".join(lines) + "\n")
+    code, _, err = gdm(capsys, "fit", tmp_path / "s", "--run", tmp_path / "r", "-k", 3, "--target", file, *options)
+    assert (code, f"{file}: {problem}" in err.replace("\n", "")) == (2, True), err
+
+
 def test_files_of_numbers(tmp_path):
     path = tmp_path / "y.csv"
     path.write_text("height,weight\n1.5, 2\n2.5,3\n\n3.5,-4e1\n")
