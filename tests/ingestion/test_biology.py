@@ -1,4 +1,4 @@
-"""Files of biologists: .h5ad, written by AnnData 0.12, and PLINK's .bed, written by bed-reader.
+"""Files of biologists: .h5ad, written by AnnData 0.12, PLINK's .bed, written by bed-reader, and Cell Ranger's .mtx.
 
 AnnData requires an old pandas, so its files lie in ``tests/data/anndata``; ``write_cells`` made them.
 """
@@ -6,12 +6,15 @@ AnnData requires an old pandas, so its files lie in ``tests/data/anndata``; ``wr
 from __future__ import annotations
 
 import builtins
+import gzip
+import io
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.io
 import scipy.sparse as sp
 
 import gdm_dask
@@ -162,3 +165,50 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, name, package,
     monkeypatch.setattr(builtins, "__import__", without_package)
     with pytest.raises(BadInput, match=rf"pip install 'gdm_dask\[{extra}\]'"):
         gdm_dask.ingest(str(tmp_path / name), tmp_path / "a.zarr")
+
+
+def write_lists(folder: Path, counts: np.ndarray, begin: str, features: str, compressed: bool) -> Path:
+    """Write features x cells as Cell Ranger does."""
+    lines = {
+        "features.tsv": [f"ENSG{n}\t{'TWICE' if n in (3, 5) else f'G{n}'}\tGene Expression" for n in range(N_PEAKS)],
+        "genes.tsv": [f"ENSG{n}\tG{n}" for n in range(N_PEAKS)],
+        "peaks.bed": ["# id=peaks", *(f"chr1\t{100 * n}\t{100 * n + 50}" for n in range(N_PEAKS))],
+    }
+    texts = {features: lines[features], "barcodes.tsv": [f"AAAC{n}-1" for n in range(len(counts))]}
+    market = io.BytesIO()
+    scipy.io.mmwrite(market, sp.coo_array(counts.T.astype(np.int64)), symmetry="general")
+    contents = {name: ("\n".join(text) + "\n").encode() for name, text in texts.items()}
+    for name, content in {**contents, "matrix.mtx": market.getvalue()}.items():
+        packed = gzip.compress(content) if compressed else content
+        (folder / f"{begin}{name}{'.gz' if compressed else ''}").write_bytes(packed)
+    return folder / f"{begin}matrix.mtx{'.gz' if compressed else ''}"
+
+
+@pytest.mark.parametrize(
+    ("begin", "features", "compressed", "name"),
+    [
+        ("", "features.tsv", True, "TWICE (ENSG3)"),
+        ("GSM1_", "genes.tsv", False, "G3"),
+        ("", "peaks.bed", False, "chr1:300-350"),
+    ],
+)
+def test_matrices_of_cell_ranger_hold_features_by_cells(tmp_path, begin, features, compressed, name) -> None:
+    counts = some_cells()[2]
+    path = write_lists(tmp_path, counts, begin, features, compressed)
+    store = gdm_dask.ingest(path, tmp_path / "a.zarr", run_bytes="2000", scheduler="synchronous")
+    np.testing.assert_array_equal(store.to_scipy().toarray().T, counts)
+    assert store.feature_names[2:4] == [{"peaks.bed": "chr1:200-250"}.get(features, "G2"), name]
+    assert store.sample_ids == [f"AAAC{n}-1" for n in range(N_CELLS)]
+
+
+def test_lists_of_another_matrix_are_refused(tmp_path) -> None:
+    path = write_lists(tmp_path, some_cells()[2], "", "features.tsv", False)
+    (tmp_path / "barcodes.tsv").write_text("AAAC0-1\n")
+    with pytest.raises(BadInput, match=r"barcodes.tsv: 1 lines, but .*matrix.mtx has 60"):
+        gdm_dask.ingest(path, tmp_path / "a.zarr")
+
+
+def test_without_both_lists_a_matrix_holds_samples_by_features(tmp_path) -> None:
+    path = write_lists(tmp_path, some_cells()[2], "", "features.tsv", False)
+    (tmp_path / "features.tsv").unlink()
+    assert gdm_dask.ingest(path, tmp_path / "a.zarr").shape == (N_CELLS, N_PEAKS)

@@ -1,4 +1,7 @@
-"""Matrix Market files as sources (samples x features), parsed by scipy one byte range at a time."""
+"""Matrix Market files as sources (samples x features), parsed by scipy one byte range at a time.
+
+Files of Cell Ranger hold features x samples, and have their names in lists beside them.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab, loose_slab
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
+from gdm_dask.ingestion.sources.cell_ranger import lists_beside
 from gdm_dask.ingestion.sources.lines import (
     LONG_LINE,
     compression_of,
@@ -31,8 +35,8 @@ _BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\r]*\n")
 @dataclass(frozen=True)
 class _Header:
     field: str
-    n_samples: int
-    n_features: int
+    n_rows: int
+    n_columns: int
     n_entries: int
     n_bytes: int
     n_lines: int
@@ -40,12 +44,13 @@ class _Header:
 
 @dataclass(frozen=True)
 class MatrixMarket(Source):
-    """A Matrix Market coordinate file (``.mtx``, ``.mtx.gz``, ...), samples x features."""
+    """A Matrix Market coordinate file (``.mtx``, ``.mtx.gz``, ...), samples x features unless `is_transposed`."""
 
     suffixes = (".mtx",)
     facts: SourceFacts
     path: str
     header: _Header
+    is_transposed: bool = False
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> MatrixMarket:
@@ -53,19 +58,30 @@ class MatrixMarket(Source):
         path = only_file(paths)
         info = file_info(path)
         header = _read_header(path, info["size"])
+        lists = lists_beside(path)
+        n_samples, n_features, names, ids, infos = header.n_rows, header.n_columns, None, None, [info]
+        if lists is not None:
+            n_samples, n_features, names, ids = n_features, n_samples, lists.features, lists.cells
+            infos += map(file_info, lists.files)
+            for file, found, size in zip(lists.files, (names, ids), (n_features, n_samples), strict=True):
+                if len(found) != size:
+                    raise BadInput(f"{file}: {len(found)} lines, but {path} has {size}: do they belong together?")
         facts = SourceFacts(
-            "sparse", {"format": "matrix market", "files": [path]}, {"files": [info]}, info["size"],
-            n_samples=header.n_samples, n_features=header.n_features, n_entries=header.n_entries,
-            labels=as_labels(y, header.n_samples, path), scratch_factor=6 if compression_of(path) else 1,
+            "sparse", {"format": "matrix market", "files": [path]}, {"files": infos}, info["size"],
+            n_samples=n_samples, n_features=n_features, n_entries=header.n_entries, feature_names=names,
+            sample_ids=ids, labels=as_labels(y, n_samples, path), scratch_factor=6 if compression_of(path) else 1,
         )  # fmt: skip
-        return cls(facts, path, header)
+        return cls(facts, path, header, lists is not None)
 
     def parts(self, max_bytes: int) -> list[MarketEntries]:
         """Return byte ranges of a plain file, or a compressed file as one part."""
         size, begin = self.facts.nbytes, self.header.n_bytes
         assert size is not None
         ranges = [(0, size - begin)] if compression_of(self.path) else byte_ranges(size - begin, max_bytes)
-        return [MarketEntries(self.path, begin + start, begin + stop, max_bytes, self.header) for start, stop in ranges]
+        return [
+            MarketEntries(self.path, begin + start, begin + stop, max_bytes, self.header, self.is_transposed)
+            for start, stop in ranges
+        ]
 
 
 def _read_header(path: str, size: int) -> _Header:
@@ -87,10 +103,10 @@ def _read_header(path: str, size: int) -> _Header:
     while line.startswith(b"%") or (line and not line.strip()):
         line, number = lines.readline(), number + 1
     try:
-        n_samples, n_features, n_entries = (int(word) for word in line.split())
+        n_rows, n_columns, n_entries = (int(word) for word in line.split())
     except ValueError:
         raise BadInput(f"{path}, line {number}: the sizes (rows columns entries) are missing") from None
-    return _Header(field, n_samples, n_features, n_entries, lines.tell(), number)
+    return _Header(field, n_rows, n_columns, n_entries, lines.tell(), number)
 
 
 @dataclass(frozen=True)
@@ -102,6 +118,7 @@ class MarketEntries:
     stop: int
     run_bytes: int
     header: _Header
+    is_transposed: bool
 
     @property
     def nbytes(self) -> int:
@@ -137,13 +154,13 @@ class MarketEntries:
             count = sum(1 for line in buffer.splitlines() if line.strip())
         # Parse as real numbers: as integers, scipy would truncate 2.5 to 2.
         field = "pattern" if self.header.field == "pattern" else "real"
-        sizes = f"{self.header.n_samples} {self.header.n_features} {count}"
+        sizes = f"{self.header.n_rows} {self.header.n_columns} {count}"
         text = f"%%MatrixMarket matrix coordinate {field} general\n{sizes}\n".encode()
         try:
             entries = mmread(io.BytesIO(text + buffer), spmatrix=False)
         except (ValueError, OverflowError) as error:
             raise self._bad_line(str(error), buffer, lines_before) from None
-        samples, features = entries.coords
+        samples, features = entries.coords[::-1] if self.is_transposed else entries.coords
         return loose_slab(features, samples, np.asarray(entries.data, np.float64), len(entries.data))
 
     def _bad_line(self, problem: str, buffer: bytes, lines_before: Callable[[], int]) -> BadInput:
