@@ -90,7 +90,7 @@ def fit(
     from gdm_dask.store.target_files import check_targets
 
     opened = gdm_dask.open_store(store, storage)
-    y = None if target is None else check_targets(target, opened.shape[1], store)
+    y = None if target is None else check_targets(target, opened.shape[1], store, opened.sample_ids)
     with opt.chosen_scheduler(scheduler, security) as chosen:
         known = target_of_task(opened, y, task, str(target))
         outputs = known.encode(opened.y if y is None else y)

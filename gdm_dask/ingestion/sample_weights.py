@@ -11,7 +11,7 @@ from crc32c import crc32c
 from gdm_dask.errors import BadInput
 from gdm_dask.settings.weights import check_weights
 from gdm_dask.store.folder import file_info
-from gdm_dask.store.target_files import as_columns, read_targets, read_words
+from gdm_dask.store.target_files import as_columns, read_targets, read_words, split_column
 
 
 def take_columns(source: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
@@ -50,7 +50,7 @@ def load_weights(sample_weight: Any, n_samples: int) -> np.ndarray:
 def identity_of(sample_weight: Any) -> Any:
     """Return what identifies the weights, so that an ingest resumes only with the same ones."""
     if _is_path(sample_weight):
-        return file_info(os.fspath(sample_weight))
+        return file_info(split_column(os.fspath(sample_weight))[0])
     return crc32c(np.ascontiguousarray(_values(sample_weight)).tobytes())
 
 

@@ -226,6 +226,6 @@ def only_file(paths: list[str]) -> str:
     return paths[0]
 
 
-def as_labels(y: Any, n_samples: int, where: str) -> np.ndarray | None:
+def as_labels(y: Any, n_samples: int, where: str, ids: Sequence[str] | None = None) -> np.ndarray | None:
     """Return labels or numbers with one entry per sample, from an array or a file; None if not given."""
-    return None if y is None else check_targets(y, n_samples, where)
+    return None if y is None else check_targets(y, n_samples, where, ids)

@@ -6,22 +6,26 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.store.folder import open_file
+from gdm_dask.store.folder import Url, open_file, options_of
 from gdm_dask.system.resources import BAD_ARRAYS, read_header
 
+#: One column of a table: ``cells.csv:cell_type``.
+_COLUMN = re.compile(r"(.+\.(?:csv|tsv)):([^:/]+)")
 
-def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
-    """Return targets with one entry per sample; `y` is an array, or the path of a file."""
+
+def check_targets(y: Any, n_samples: int, where: str, ids: Sequence[str] | None = None) -> np.ndarray:
+    """Return targets with one entry per sample; `y` is an array, or the path of a file (see `read_targets`)."""
     if isinstance(y, (str, os.PathLike)):
         where = os.fspath(y)
-        values = read_targets(where, n_samples)
+        values = read_targets(where, n_samples, ids=ids)
     else:
         values = np.asarray(y)
     if values.ndim == 0:
@@ -31,30 +35,67 @@ def check_targets(y: Any, n_samples: int, where: str) -> np.ndarray:
     return values
 
 
-def read_targets(path: str, n_samples: int, what: str = "labels") -> np.ndarray:
-    """Read targets: ``.npy``, ``.csv`` with a column per output, or text with one value per line.
+def read_targets(path: str, n_samples: int, what: str = "labels", ids: Sequence[str] | None = None) -> np.ndarray:
+    """Read targets: ``.npy``, a table (``.csv``, ``.tsv``) with a column per output, or text with one value per line.
 
-    If a text file has `n_samples` + 1 lines, the first one is a header. `what` names the content in messages.
+    ``cells.csv:cell_type`` is one column of a table. If the first column holds all sample `ids`, the lines may be in
+    any order, among lines of other samples. A text with `n_samples` + 1 lines has a header. `what` names the content in
+    messages.
     """
     if path.endswith(".npy"):
         with _readable(path, what), open_file(path) as file:
             return _read_array(file)
+    path, column = split_column(path)
     rows = read_words(path, what)
-    if len(rows) == n_samples + 1:
-        del rows[0]
     for row in rows:
         if len(row) != len(rows[0]):
             raise BadInput(
                 f"{path}: lines have {len(rows[0])} and {len(row)} values. Give every sample the same number of values."
             )
-    return as_columns(np.array(rows))
+    names = rows[0] if rows else []
+    if column is not None and column not in names:
+        raise BadInput(f"{path}: there is no column {column!r}; the columns are {', '.join(names)}")
+    chosen = slice(0, None) if column is None else slice(names.index(column), names.index(column) + 1)
+    found = _of_samples(rows, ids, path) if ids and len(names) > 1 else None
+    if found is not None:
+        rows, chosen = found, slice(max(1, chosen.start), chosen.stop)
+    elif column is not None or len(rows) == n_samples + 1:
+        del rows[0]
+    return as_columns(np.array([row[chosen] for row in rows]))
+
+
+def split_column(path: str) -> tuple[str, str | None]:
+    """Return a path without the name of a column, and that name.
+
+    >>> split_column("cells.csv:cell_type"), split_column("cells.csv")
+    (('cells.csv', 'cell_type'), ('cells.csv', None))
+    """
+    found = _COLUMN.fullmatch(path)
+    return (Url(found[1], options_of(path)), found[2]) if found else (path, None)
+
+
+def _of_samples(rows: list[list[str]], ids: Sequence[str], path: str) -> list[list[str]] | None:
+    """Return the line of each sample by the id in its first column; None if it does not hold ids."""
+    lines = {row[0]: row for row in rows}
+    missing = [sample for sample in ids if sample not in lines]
+    if 2 * len(missing) > len(ids):
+        return None
+    if missing:
+        raise BadInput(f"{path}: there is no line for sample {missing[0]!r} and {len(missing) - 1} others")
+    if len(lines) < len(rows):
+        raise BadInput(f"{path}: some samples have more than one line. Give each sample one line.")
+    return [lines[sample] for sample in ids]
 
 
 def read_words(path: str, what: str = "labels") -> list[list[str]]:
-    """Return the words of each line of a ``.csv`` file; of any other, each line as one word. Skips empty lines."""
+    """Return the words of each line of a ``.csv`` or ``.tsv`` file; of any other, each line as one word.
+
+    Skips empty lines.
+    """
+    delimiter = {".csv": ",", ".tsv": "\t"}.get(os.path.splitext(path)[1])
     with _readable(path, what), open_file(path) as file:
         text = io.StringIO(file.read().decode(), newline="")
-        lines = csv.reader(text) if path.endswith(".csv") else ([line.strip()] for line in text)
+        lines = csv.reader(text, delimiter=delimiter) if delimiter else ([line.strip()] for line in text)
         return [[word.strip() for word in row] for row in lines if any(row)]
 
 

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers.store_helpers import gdm, some_labels, some_matrix
@@ -217,6 +218,51 @@ def test_a_bad_file_of_targets_is_named(tmp_path, capsys, lines, options, proble
     file.write_text("\n".join(lines) + "\n")
     code, _, err = gdm(capsys, "fit", tmp_path / "s", "--run", tmp_path / "r", "-k", 3, "--target", file, *options)
     assert (code, f"{file}: {problem}" in err.replace("\n", "")) == (2, True), err
+
+
+IDS = [f"cell {number}" for number in range(6)]
+TYPES = ["B", "T", "NK", "T", "B", "NK"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_column_of_a_table_by_the_ids_of_samples(tmp_path, suffix):
+    between = {"csv": ",", "tsv": "\t"}[suffix]
+    lines = [("cell", "type", "age"), *zip(IDS, TYPES, "123456", strict=True), ("other", "B", "9")]
+    path = tmp_path / f"cells.{suffix}"
+    path.write_text("\n".join(between.join(line) for line in [lines[0], *lines[:0:-1]]) + "\n")
+    assert check_targets(f"{path}:type", 6, "here", IDS).tolist() == TYPES
+    assert check_targets(f"{path}:age", 6, "here", IDS).tolist() == [1, 2, 3, 4, 5, 6]
+    assert check_targets(path, 6, "here", IDS).tolist() == [[a, b] for a, b in zip(TYPES, "123456", strict=True)]
+    with pytest.raises(BadInput, match="no column 'tape'; the columns are cell, type, age"):
+        check_targets(f"{path}:tape", 6, "here", IDS)
+    with pytest.raises(BadInput, match="there is no line for sample 'cell 6' and 1 others"):
+        check_targets(f"{path}:type", 8, "here", [*IDS, "cell 6", "cell 7"])
+    path.write_text(path.read_text() + between.join(lines[1]) + "\n")
+    with pytest.raises(BadInput, match="more than one line"):
+        check_targets(f"{path}:type", 6, "here", IDS)
+
+
+def test_a_column_of_a_table_without_ids_is_in_the_order_of_samples(tmp_path):
+    path = tmp_path / "y.csv"
+    path.write_text("height,weight\n1.5,2\n2.5,3\n3.5,4\n")
+    for ids in (None, ["a", "b", "c"]):
+        np.testing.assert_array_equal(check_targets(f"{path}:weight", 3, "here", ids), [2, 3, 4])
+        np.testing.assert_array_equal(check_targets(path, 3, "here", ids), [[1.5, 2], [2.5, 3], [3.5, 4]])
+
+
+def test_a_store_knows_the_ids_of_its_samples(tmp_path, capsys):
+    y = np.where(some_labels(60) > 0, "spam", "ham")
+    names = [f"mail {number}" for number in range(60)]
+    pd.DataFrame(MATRIX.toarray(), names, [f"w{n}" for n in range(MATRIX.shape[1])]).to_csv(tmp_path / "X.csv")
+    store = gdm_dask.ingest(tmp_path / "X.csv", tmp_path / "s")
+    pd.DataFrame({"kind": y, "size": 1}, names)[::-1].to_csv(tmp_path / "y.csv")
+    given = "--target", f"{tmp_path / 'y.csv'}:kind"
+    assert gdm(capsys, "fit", tmp_path / "s", "--run", tmp_path / "r", "-k", 3, *given)[0] == 0
+    assert gdm(capsys, "ingest", tmp_path / "X.csv", tmp_path / "t", *given)[0] == 0
+    assert gdm_dask.open_store(tmp_path / "t").y.tolist() == y.tolist()
+    expected = gdm_dask.GroupDiscoveryMachine(3).fit(store, y)
+    found = gdm_dask.GroupDiscoveryMachine.load(tmp_path / "r")
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
 
 
 def test_files_of_numbers(tmp_path):

@@ -51,12 +51,13 @@ class AnnDataFile(Source):
             weights = _column(obs, column, path) if column is not None and column in obs else None
         if len(ids) != n_samples or len(names) != n_features:
             raise BadInput(f"{path}: obs and var have other sizes than X: write the file again with anndata")
+        samples = ids.astype(str).tolist()
         facts = SourceFacts(
             "dense" if layout == "dense" else "sparse",
             {"format": f"h5ad {layout}", "files": [path], "target": y if isinstance(y, str) else None},
             {"files": [info]}, _NONZERO_BYTES * n_values, n_samples=n_samples, n_features=n_features,
-            labels=as_labels(labels, n_samples, path), sample_weight=weights,
-            feature_names=names.astype(str).tolist(), sample_ids=ids.astype(str).tolist(),
+            labels=as_labels(labels, n_samples, path, samples), sample_weight=weights,
+            feature_names=names.astype(str).tolist(), sample_ids=samples,
         )  # fmt: skip
         return cls(facts, path, layout)
 

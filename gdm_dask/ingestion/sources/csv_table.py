@@ -69,8 +69,9 @@ class CsvTable(Source):
         facts = SourceFacts(
             "dense", {"format": "csv", "files": [path], "target": y if columns.target is not None else None},
             {"files": [info]}, info["size"], n_samples=n_samples, n_features=len(columns.features),
-            labels=as_labels(labels, n_samples or 0, path), sample_weight=weights, feature_names=columns.feature_names,
-            sample_ids=ids, scratch_factor=20 if compression_of(path) else 4, least_run_bytes=2 * row_bytes,
+            labels=as_labels(labels, n_samples or 0, path, ids), sample_weight=weights,
+            feature_names=columns.feature_names, sample_ids=ids,
+            scratch_factor=20 if compression_of(path) else 4, least_run_bytes=2 * row_bytes,
         )  # fmt: skip
         return cls(facts, path, layout)
 

@@ -69,7 +69,7 @@ class MatrixMarket(Source):
         facts = SourceFacts(
             "sparse", {"format": "matrix market", "files": [path]}, {"files": infos}, info["size"],
             n_samples=n_samples, n_features=n_features, n_entries=header.n_entries, feature_names=names,
-            sample_ids=ids, labels=as_labels(y, n_samples, path), scratch_factor=6 if compression_of(path) else 1,
+            sample_ids=ids, labels=as_labels(y, n_samples, path, ids), scratch_factor=6 if compression_of(path) else 1,
         )  # fmt: skip
         return cls(facts, path, header, lists is not None)
 

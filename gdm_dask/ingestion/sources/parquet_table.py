@@ -45,8 +45,8 @@ class ParquetTable(Source):
         facts = SourceFacts(
             "dense", {"format": "parquet", "files": [path], "target": y if columns.target is not None else None},
             {"files": [info]}, info["size"], n_samples=sum(groups), n_features=n_features,
-            labels=as_labels(labels, sum(groups), path), sample_weight=weights, feature_names=columns.feature_names,
-            sample_ids=ids, scratch_factor=20,
+            labels=as_labels(labels, sum(groups), path, ids), sample_weight=weights,
+            feature_names=columns.feature_names, sample_ids=ids, scratch_factor=20,
             least_run_bytes=2 * 8 * n_features * max(groups, default=0) // DENSE_FACTOR,
         )  # fmt: skip
         return cls(facts, path, columns, groups)

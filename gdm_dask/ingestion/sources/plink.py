@@ -53,7 +53,7 @@ class PlinkGenotypes(Source):
         labels = _known(phenotype, f"{stem}.fam") if y is None else y
         facts = SourceFacts(
             "sparse", {"format": "plink", "files": [path]}, {"files": infos}, infos[0]["size"], n_samples=n_samples,
-            n_features=n_features, labels=as_labels(labels, n_samples, path), feature_names=names,
+            n_features=n_features, labels=as_labels(labels, n_samples, path, ids), feature_names=names,
             sample_ids=ids, scratch_factor=32, least_run_bytes=_GENOTYPE_BYTES * n_samples,
         )  # fmt: skip
         return cls(facts, path)

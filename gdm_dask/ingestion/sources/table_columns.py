@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.store.target_files import as_columns
+from gdm_dask.store.target_files import as_columns, split_column
 
 #: Names of the column that holds the sample ids: without a name, as pandas and R write row names.
 ID_NAMES = ("", "__index_level_0__")
@@ -66,7 +66,7 @@ def tell_apart(names: list[str], y: Any, weights: str | None, where: str) -> Col
 
 def check_named(y: Any, names: list[str], where: str) -> None:
     """Refuse the name of a target that is neither a column nor a file."""
-    if isinstance(y, str) and y not in names and "://" not in y and not os.path.exists(y):
+    if isinstance(y, str) and y not in names and "://" not in y and not os.path.exists(split_column(y)[0]):
         raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {_some(names)}")
 
 
