@@ -57,7 +57,9 @@ def fit(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Labels or numbers to fit instead of the store's target: .npy, .csv or text."
+            metavar="FILE",
+            help="Labels or numbers to fit instead of the store's target: .npy, .csv, .tsv, text, or a column of a "
+            "table (cells.csv:cell_type).",
         ),
     ] = None,
     task: Annotated[

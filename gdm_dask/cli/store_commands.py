@@ -36,7 +36,8 @@ Targets = Annotated[
         "--target",
         "--labels",
         metavar="COLUMN|FILE",
-        help="Labels or numbers: a column of a table or of obs, or for any matrix a file (.npy, .csv or text).",
+        help="Labels or numbers: a column of a table or of obs, or for any matrix a file (.npy, .csv, .tsv or text) or "
+        "a column of one (cells.csv:cell_type).",
     ),
 ]
 SampleWeight = Annotated[
