@@ -2,7 +2,8 @@
 
 Every candidate selects on the training part of each fold, from the first read to the last support, and is judged on the
 rest: by the loss of a ridge machine on its supports (squared hinge for classes), at the best of a few C. The most
-shrunk candidate within one standard error of the best is taken. Folds and candidates form a list of problems that share
+shrunk candidate within one standard error of the best is taken; for numbers, the standard error of its difference from
+the best. Folds and candidates form a list of problems that share
 every read. The list includes each candidate's problem on all samples, so the winner is ready when the folds are.
 """
 
@@ -151,7 +152,7 @@ class Trials:
                     self._problems.clear()
                     self._save()
         losses = np.array([self._losses[number] for number in parts]).reshape(len(self._splits), n_candidates, -1)
-        found = decide(self._candidates, losses)
+        found = decide(self._candidates, losses, self._task.name == "numbers")
         if not is_roomy:
             self._solve([found.chosen])
         return self._problems[found.chosen], found
@@ -250,7 +251,7 @@ def held_out_losses(
     return losses
 
 
-def decide(candidates: Sequence[Settings], losses: np.ndarray) -> TradeOff:
+def decide(candidates: Sequence[Settings], losses: np.ndarray, paired: bool = False) -> TradeOff:
     """Take the most shrunk candidate within one standard error of the best.
 
     Parameters
@@ -258,13 +259,18 @@ def decide(candidates: Sequence[Settings], losses: np.ndarray) -> TradeOff:
     candidates : list of Settings
         Most shrunk first.
     losses : ndarray of shape (folds, candidates, ridges)
+    paired : bool
+        Whether the standard error is that of the difference from the best over the folds. It is smaller where folds
+        differ more than candidates do, as they do with numbers.
     """
     n_folds = len(losses)
     best = losses.mean(axis=0).argmin(axis=1)
     mine = losses[:, np.arange(len(best)), best]
     means, errors = mine.mean(axis=0), mine.std(axis=0, ddof=1) / np.sqrt(n_folds)
     first = int(np.argmin(means))
-    chosen = int(np.argmax(means <= means[first] + errors[first]))
+    gaps = mine - mine[:, [first]]
+    allowed = gaps.std(axis=0, ddof=1) / np.sqrt(n_folds) if paired else errors[first]
+    chosen = int(np.argmax(gaps.mean(axis=0) <= allowed))
     table = tuple(
         Candidate(one.C, one.n_supports or 0, float(loss), float(error))
         for one, loss, error in zip(candidates, means, errors, strict=True)

@@ -90,6 +90,14 @@ def test_the_most_shrunk_within_one_standard_error_is_taken(means, spread, chose
     np.testing.assert_allclose([one.error for one in found.candidates], spread * np.sqrt(4 / 3) / 2)
 
 
+def test_numbers_are_compared_fold_by_fold() -> None:
+    candidates = [choose_settings(10, 40, k=2, C=C) for C in (1.0, 2.0, 3.0)]
+    hard = np.array([1.0, 9.0, 2.0, 4.0])[:, None]  # folds differ more than candidates
+    losses = (hard * np.array([1.3, 1.001, 1.0]) + np.array([0.0, 0.01, -0.01, 0.0])[:, None] * [0, 1, 0])[:, :, None]
+    assert decide(candidates, losses).chosen == 0
+    assert decide(candidates, losses, paired=True).chosen == 1
+
+
 def test_a_fold_is_judged_by_a_machine_on_its_supports() -> None:
     X, y = informative(40, 80, 1, "noise")
     fold = splits_of(y, 4)[0]
