@@ -6,6 +6,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,7 +77,7 @@ def _use(store: FeatureStore) -> None:
     import numpy as np
 
     from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor
-    from gdm_dask.features.correlation import centred
+    from gdm_dask.features.correlation import centred, correlations
     from gdm_dask.features.measures import MEASURES
     from gdm_dask.master.rows import Rows
 
@@ -96,6 +97,10 @@ def _use(store: FeatureStore) -> None:
     if block.is_sparse:
         for left in (block, some):
             centred(left, np.zeros(1, np.int64), some, np.zeros(1, np.int64))
+        for weights in (None, np.ones(block.n_samples)):
+            every = replace(block.rows(np.flatnonzero(block.norms)), weights=weights)
+            for n_others in (1, every.n_rows):
+                correlations(every, every.span(0, n_others))
 
 
 def _matrix(dtype: str) -> tuple[Any, Any]:

@@ -25,6 +25,9 @@ ROUNDING = 1e-9
 #: a correlation is computed from centred values.
 CANCELLATION = 1e5
 
+#: From this many products for each sample and each value of both sides, they are found by an index of the others.
+INDEXED_FROM = 8
+
 #: Threads share correlations that take at least this many products; each thread needs a vector over the samples.
 WORTH_A_THREAD = 10**7
 MOST_THREADS = 4
@@ -86,12 +89,15 @@ def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarr
                 other, mean = rows.weights * (other - mean), np.zeros(1)
             dense_products(rows.values, rows.means, rows.norms, other, mean, norms[one], lanes, products[one])
         return np.ascontiguousarray(products.T)
-    out = np.empty((rows.n_rows, stop - start))
-    workspace = np.zeros(rows.n_samples)
-    sparse_correlations(
-        rows.indptr, rows.indices, rows.values, rows.means, rows.norms, others.indptr[start : stop + 1], others.indices,
-        others.values, means, norms, rows.weights, rows.total_weight, workspace, out,
-    )  # fmt: skip
+    out = np.zeros((rows.n_rows, stop - start))
+    sparse = rows.indptr, rows.indices, rows.values, others.indptr[start : stop + 1], others.indices, others.values
+    n_others = int(others.indptr[stop]) - int(others.indptr[start])
+    if rows.n_values * (stop - start) > INDEXED_FROM * (rows.n_samples + rows.n_values + n_others):
+        index = np.zeros(rows.n_samples + 1, np.uint64), np.empty(n_others, np.uint32), np.empty(n_others)
+        add_indexed(*sparse, rows.weights, *index, out)
+    else:
+        add_laid_out(*sparse, rows.weights, np.zeros(rows.n_samples), out)
+    normalise_products(rows.means, rows.norms, means, norms, rows.total_weight, out)
     cancelled = np.nonzero(np.isnan(out))
     if len(cancelled[0]):
         out[cancelled] = centred(rows, cancelled[0], others, start + cancelled[1])
@@ -239,36 +245,69 @@ def centred_correlations(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sparse_correlations(  # type: ignore[no-untyped-def]
-    indptr, indices, values, means, norms, o_indptr, o_indices, o_values, o_means, o_norms, weights, total_weight,
-    workspace, out,
-):  # fmt: skip
-    """Correlate every row with every other row `o`: ``out[j, k]``, 0 if a norm is 0, NaN beyond CANCELLATION.
+def add_laid_out(indptr, indices, values, o_indptr, o_indices, o_values, weights, laid, out):  # type: ignore[no-untyped-def]
+    """Add the products of every row with every other row to ``out[j, k]``: lay out the others, one after the other.
 
-    `workspace` has one float64 per sample, zero on entry and on return.
+    `laid` has one float64 per sample, zero on entry and on return.
     """
-    for k in range(len(o_norms)):
+    for k in range(len(o_indptr) - 1):
         o_start, o_stop = np.uint64(o_indptr[k]), np.uint64(o_indptr[k + 1])
         for position in range(o_start, o_stop):
             sample = o_indices[position]
-            workspace[sample] = 1.0 if o_values is None else o_values[position]
+            laid[sample] = 1.0 if o_values is None else o_values[position]
             if weights is not None:
-                workspace[sample] *= weights[sample]
-        for j in range(len(norms)):
-            out[j, k] = 0.0
-            scale = norms[j] * o_norms[k]
-            if scale == 0.0:
-                continue
-            shift = total_weight * (means[j] * o_means[k])  # this order gives the same bits for (k, j)
-            if abs(shift) > CANCELLATION * scale:
-                out[j, k] = np.nan
-                continue
+                laid[sample] *= weights[sample]
+        for j in range(len(indptr) - 1):
             total = 0.0
             for position in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
                 if values is None:
-                    total += workspace[indices[position]]
+                    total += laid[indices[position]]
                 else:
-                    total += values[position] * workspace[indices[position]]
-            out[j, k] = (total - shift) / scale
+                    total += values[position] * laid[indices[position]]
+            out[j, k] += total
         for position in range(o_start, o_stop):
-            workspace[o_indices[position]] = 0.0
+            laid[o_indices[position]] = 0.0
+
+
+@kernel
+def add_indexed(  # type: ignore[no-untyped-def]
+    indptr, indices, values, o_indptr, o_indices, o_values, weights, ends, owners, weighted, out
+):  # fmt: skip
+    """Add the same products, in the same order of samples, by an index of the others by sample.
+
+    `ends` has an entry per sample and one more, all 0; `owners` and `weighted` have room for all values of the others.
+    """
+    n_others = len(o_indptr) - 1
+    for position in range(np.uint64(o_indptr[0]), np.uint64(o_indptr[n_others])):
+        ends[np.uint64(o_indices[position]) + np.uint64(1)] += np.uint64(1)
+    for sample in range(1, len(ends)):  # where the entries of each sample begin
+        ends[sample] += ends[sample - 1]
+    for k in range(n_others):
+        for position in range(np.uint64(o_indptr[k]), np.uint64(o_indptr[k + 1])):
+            sample = o_indices[position]
+            at = ends[sample]
+            owners[at] = k
+            weighted[at] = 1.0 if o_values is None else o_values[position]
+            if weights is not None:
+                weighted[at] *= weights[sample]
+            ends[sample] = at + np.uint64(1)  # in the end, where they end
+    for j in range(len(indptr) - 1):
+        for position in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
+            sample, value = indices[position], 1.0 if values is None else np.float64(values[position])
+            for entry in range(ends[sample - 1] if sample > 0 else np.uint64(0), ends[sample]):
+                out[j, owners[entry]] += value * weighted[entry]
+
+
+@kernel
+def normalise_products(means, norms, o_means, o_norms, total_weight, out):  # type: ignore[no-untyped-def]
+    """Turn products of raw rows into correlations: 0 if a norm is 0, NaN beyond CANCELLATION."""
+    for j in range(len(norms)):
+        for k in range(len(o_norms)):
+            scale = norms[j] * o_norms[k]
+            shift = total_weight * (means[j] * o_means[k])  # this order gives the same bits for (k, j)
+            if scale == 0.0:
+                out[j, k] = 0.0
+            elif abs(shift) > CANCELLATION * scale:
+                out[j, k] = np.nan
+            else:
+                out[j, k] = (out[j, k] - shift) / scale

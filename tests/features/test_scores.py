@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from gdm_dask import feature_correlations, redundancy_rate
 from gdm_dask.errors import BadInput
+from gdm_dask.features import correlation
 from gdm_dask.features.block import stack
 from gdm_dask.features.correlation import as_rows, correlations
+from gdm_dask.features.moments import with_weights
 from gdm_dask.features.scores import scores
 
 storages = st.booleans()
@@ -132,6 +134,21 @@ def test_stacked_blocks_hold_the_rows_of_the_parts() -> None:
     X = make("counts", 12, 20, 4)
     parts = [whole(X[:5], True), whole(X[5:6], True), whole(X[6:], True)]
     np.testing.assert_array_equal(stack(parts).to_scipy().toarray(), X)
+
+
+@many(40)
+@given(kinds, st.integers(1, 12), st.integers(2, 40), seeds, st.booleans())
+def test_an_index_of_the_others_gives_the_same_bits(kind: str, m: int, n: int, seed: int, weighted: bool) -> None:
+    rows = whole(make(kind, m, n, seed), True)
+    if weighted:
+        rows = with_weights(rows, np.random.default_rng(seed).random(n))
+    found = []
+    for least in (0, np.inf):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(correlation, "INDEXED_FROM", least)
+            found.append(correlations(rows, rows.span(m // 2, m)))
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], correlations(rows, rows)[:, m // 2 :])
 
 
 @many(40)
