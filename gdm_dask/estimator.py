@@ -57,7 +57,7 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     class_weight : dict, "balanced" or None
         Class weights, which multiply the sample weights. "balanced" gives all classes the same total weight. With
         None and ``C="auto"``, the search for `n_features_to_select` supports gives two classes the same weight if
-        samples are few (fewer than 25 effective samples per support), or if one class has less than a fifth of them;
+        samples are few (fewer than 25 effective samples per support), or if one class has less than a tenth of them;
         the model and the correlations are not weighted. Pass ``{}`` for a search without weights.
     certify : bool
         Whether to prove how good the `n_features_to_select` supports are, see `certified_share_`; takes up to ten more

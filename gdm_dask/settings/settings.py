@@ -53,7 +53,7 @@ N_FOLDS = 4
 #: shrunk candidate, chose worse ones.
 LEAST_JUDGED = 10
 #: The search gives two classes the same weight if samples are few, or if one class has a smaller share than this.
-RARE_SHARE = 0.2
+RARE_SHARE = 0.1
 
 MASTERS = ("merged", "cuts")
 METHODS = ("greedy", "exact")

@@ -51,8 +51,9 @@ def repeated(X: np.ndarray, y: np.ndarray, times: int) -> tuple[np.ndarray, np.n
         ((60, 40), {}, True),  # few samples
         ((50, 50), {}, False),
         ((6000, 4000), {}, False),  # many
-        ((9000, 1000), {}, True),  # many, but one class is rare
-        ((1000, 9000), {}, True),
+        ((9200, 800), {}, True),  # many, but one class is rare
+        ((800, 9200), {}, True),
+        ((8800, 1200), {}, False),
         ((60, 40), {"C": 3.0}, False),
         ((60, 40), {"master": "cuts"}, False),
         ((60, 40), {"tau": 0}, False),
