@@ -54,7 +54,7 @@ def stored_data(
     blocks = store.manifest.blocks
     sizes, rows = [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks]
     dense = None if store.is_sparse else store.largest_rows(expected_supports(settings))
-    work = planned_work(sizes, rows, store.shape[1], settings, dense, n_problems, store.bytes_ahead)
+    work = planned_work(sizes, rows, store.shape[1], settings, dense, n_problems, store.bytes_ahead, store.value_bytes)
     plan = work.fitted(workers, limit, engine.shares_memory, store.largest_rows)
     logger.info("plan: %s", plan.describe(workers))
     data = StoredData(store, engine, plan)

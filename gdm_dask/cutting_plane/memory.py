@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gdm_dask.cutting_plane.trade_off import n_problems_of
+from gdm_dask.cutting_plane.working_set import POOL_VALUES
 from gdm_dask.engine.plan import FitPlan, Worker
 from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.ranking import WORKING_FEATURES, WORKING_VALUES
@@ -23,12 +24,10 @@ DRIVER_VECTORS = 12
 WORKER_VECTORS = 2
 #: Copies of the rows of supports: as read, in the master problem, and during the choice of the best.
 SUPPORT_COPIES = 5
-#: Features in the pool per support, the maximum bytes of their rows, and the number of copies during the choice of the
-#: best.
+#: Features in the pool per support, and the number of copies of their rows during the choice of the best.
 POOL_PER_SUPPORT = 4
-MAX_POOL_BYTES = 256 << 20
 POOL_COPIES = 3
-#: Bytes of a value in a sparse row, and copies of the rows of a working set: in the parts of a pass, and joined.
+#: Bytes of a value in a sparse row, at most, and copies of a working set: in the parts of a pass, and joined.
 VALUE_BYTES = 12
 WORKING_COPIES = 2
 
@@ -54,6 +53,8 @@ class FitWork:
         Bytes of the excluded features and of the scores of features that enter together, for each problem.
     bytes_ahead : int
         Bytes that a task has requested from an object store ahead of the current block.
+    value_bytes : int
+        Bytes of a value in a row.
     """
 
     block_bytes: list[int]
@@ -66,6 +67,7 @@ class FitWork:
     n_outputs: int = 1
     constraint_bytes: int = 0
     bytes_ahead: int = 0
+    value_bytes: int = VALUE_BYTES
 
     @property
     def driver_bytes(self) -> int:
@@ -75,8 +77,9 @@ class FitWork:
             rows, once = 2 * guess, guess
         else:
             rows, once = SUPPORT_COPIES * self.support_bytes, self.support_bytes
-        pool = min(POOL_PER_SUPPORT * once, MAX_POOL_BYTES)
-        working = min(VALUE_BYTES * WORKING_VALUES, once // self.n_supports * WORKING_FEATURES, sum(self.block_bytes))
+        pool = min(POOL_PER_SUPPORT * once, self.value_bytes * POOL_VALUES)
+        most = self.value_bytes * WORKING_VALUES
+        working = min(most, once // self.n_supports * WORKING_FEATURES, sum(self.block_bytes))
         vectors = 8 * self.n_samples * DRIVER_VECTORS * self.n_outputs + self.constraint_bytes
         shared = POOL_COPIES * pool + WORKING_COPIES * working  # one problem at a time chooses or takes cuts
         return DRIVER_BYTES + self.n_problems * (vectors + rows) + (self.n_problems - 1) * pool + shared
@@ -132,6 +135,7 @@ def planned_work(
     support_bytes: int | None = None,
     n_problems: int | None = None,
     bytes_ahead: int = 0,
+    value_bytes: int = VALUE_BYTES,
 ) -> FitWork:
     """Workload of a fit; by default with as many problems as choosing C needs. See `FitWork` for the parameters."""
     reads = [-(-expected_supports(one) // (one.cut_size * one.cuts_per_read)) for one in settings.candidates]
@@ -139,4 +143,5 @@ def planned_work(
         block_bytes, block_rows, n_samples, expected_supports(settings), max(reads) + 1, support_bytes,
         n_problems or n_problems_of(settings), settings.n_outputs,
         0 if settings.constraints is None else settings.constraints.nbytes, bytes_ahead,
+        value_bytes,
     )  # fmt: skip

@@ -27,6 +27,8 @@ CANCELLATION = 1e5
 
 #: From this many products for each sample and each value of both sides, they are found by an index of the others.
 INDEXED_FROM = 8
+#: Values of the others up to which they are indexed: an entry of the index takes 12 bytes.
+MOST_INDEXED = 1 << 22
 
 #: Threads share correlations that take at least this many products; each thread needs a vector over the samples.
 WORTH_A_THREAD = 10**7
@@ -92,7 +94,8 @@ def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarr
     out = np.zeros((rows.n_rows, stop - start))
     sparse = rows.indptr, rows.indices, rows.values, others.indptr[start : stop + 1], others.indices, others.values
     n_others = int(others.indptr[stop]) - int(others.indptr[start])
-    if rows.n_values * (stop - start) > INDEXED_FROM * (rows.n_samples + rows.n_values + n_others):
+    pays = rows.n_values * (stop - start) > INDEXED_FROM * (rows.n_samples + rows.n_values + n_others)
+    if pays and n_others <= MOST_INDEXED:
         index = np.zeros(rows.n_samples + 1, np.uint64), np.empty(n_others, np.uint32), np.empty(n_others)
         add_indexed(*sparse, rows.weights, *index, out)
     else:

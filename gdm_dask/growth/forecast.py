@@ -193,7 +193,13 @@ def forecast(
     """Forecast a fit; see `plan_store` for the parameters."""
     dense = None if size.is_sparse else size.largest_rows(expected_supports(settings))
     work = planned_work(
-        size.block_bytes, size.block_rows, size.n_samples, settings, dense, bytes_ahead=size.bytes_ahead
+        size.block_bytes,
+        size.block_rows,
+        size.n_samples,
+        settings,
+        dense,
+        bytes_ahead=size.bytes_ahead,
+        value_bytes=size.value_bytes,
     )
     limit = None if cluster.n_workers else cluster.memory
     plan = work.fitted(cluster.workers(), limit, not cluster.n_workers, size.largest_rows)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from gdm_dask.cutting_plane.memory import VALUE_BYTES
 from gdm_dask.engine.plan import WORKER_PART
 from gdm_dask.ingestion import run_ingest
 from gdm_dask.ingestion.sources.lookalikes import Lookalike, lookalike_source, scaled_lookalike
@@ -57,6 +58,8 @@ class Size:
         Upper bound on the bytes of the rows of a given number of features.
     bytes_ahead : int
         Bytes that a task requests from an object store ahead of the current block.
+    value_bytes : int
+        Bytes of a value in a row.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Size:
     is_sparse: bool
     largest_rows: Callable[[int], int]
     bytes_ahead: int = 0
+    value_bytes: int = VALUE_BYTES
 
     @property
     def decoded_bytes(self) -> int:
@@ -98,6 +102,7 @@ def size_of(store: FeatureStore) -> Size:
         is_sparse=store.is_sparse,
         largest_rows=store.largest_rows,
         bytes_ahead=store.bytes_ahead,
+        value_bytes=store.value_bytes,
     )
 
 
@@ -161,6 +166,7 @@ def grown(small: Size, shape: Lookalike, wanted: Lookalike, name: str) -> Size:
         manifest_bytes=n_blocks * small.manifest_bytes // len(small.block_bytes),
         is_sparse=True,
         largest_rows=lambda n_rows: round(longer * small.largest_rows(n_rows)),
+        value_bytes=small.value_bytes,
     )
 
 

@@ -204,16 +204,21 @@ class FeatureStore:
 
         return self._per_feature(of_block).astype(np.int64)
 
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value in memory, with its index in a sparse store."""
+        kind = self.manifest.value_type
+        return 4 + (0 if kind == "one" else dtype_of(kind).itemsize) if self.is_sparse else 8
+
     def largest_rows(self, n_rows: int) -> int:
         """Return the decoded bytes of the `n_rows` features with the most nonzeros; float64 values in a dense store."""
         if not self.is_sparse:
-            return min(n_rows, self.shape[0]) * self.shape[1] * 8
-        itemsize = 4 + (0 if self.manifest.value_type == "one" else dtype_of(self.manifest.value_type).itemsize)
+            return min(n_rows, self.shape[0]) * self.shape[1] * self.value_bytes
         largest = np.zeros(0, np.uint32)
         for indptr in self._each(partial(self._block_array, name="indptr"), enumerate(self.manifest.blocks)):
             counts = np.concatenate([largest, np.diff(indptr)])
             largest = np.partition(counts, -n_rows)[-n_rows:] if len(counts) > n_rows else counts
-        return int(largest.sum(dtype=np.int64)) * itemsize
+        return int(largest.sum(dtype=np.int64)) * self.value_bytes
 
     def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
         """Return block `number`, checked. With `buffers`, its arrays are valid until the next read into them."""

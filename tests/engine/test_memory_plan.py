@@ -253,3 +253,11 @@ def test_all_processes_stay_below_the_limit(tmp_path: Path, scheduler: str, limi
     n_read, n_passes = (int(word) for word in fit.text.split("read ")[-1].split())
     assert (n_passes - 1) * large.nbytes < n_read <= n_passes * large.nbytes  # hardly any of it is kept
     assert 200_000_000 < peak < limit
+
+
+def test_rows_of_ones_need_a_third_of_the_memory() -> None:
+    """19 million samples of the size of kdd2010 fit into 8 GB."""
+    full = work(80, n_samples=19_264_097, n_supports=300, support_bytes=800_000_000)
+    with pytest.raises(MemoryLimitTooLow):
+        full.plan(8 * 10**9, True).room(threads(2))
+    replace(full, value_bytes=4).plan(8 * 10**9, True).room(threads(2))
