@@ -87,7 +87,7 @@ def _fit(
         except BaseException as error:
             log.write(f"ended: {error}" if str(error) else "was cancelled")
             raise
-        n_supports = len(model.support_features_)  # chosen from those of the last cut
+        n_supports = len(model.support_features_)  # fewer than entered in the last cut
         tell(client, job, "progress", progress.last | {"supports": n_supports, "expected_end": None})
         log.write(f"finished: {n_supports} supports, gap {model.gap_:.3g}")
         return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
