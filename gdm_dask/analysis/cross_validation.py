@@ -134,7 +134,9 @@ def _scores(
 def _values(problem: Problem, outputs: np.ndarray, test: np.ndarray, k: int | None) -> np.ndarray:
     """Return decision values of samples that are not part of a problem."""
     features, rows, _ = select(problem, k)
-    coef, intercept = refit(problem.unbalanced(rows), outputs[:, problem.fold.samples], problem.task.refit)
+    task, targets = problem.task, outputs[:, problem.fold.samples]
+    most_C = task.refit_limit(problem.settings.n_effective, rows.n_rows)
+    coef, intercept = refit(problem.unbalanced(rows), targets, task.refit, most_C)
     return decision(with_samples(problem.whole.rows(features), test), coef, intercept)
 
 

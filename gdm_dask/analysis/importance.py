@@ -19,6 +19,7 @@ from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.errors import BadInput
 from gdm_dask.model import FittedModel, decision
+from gdm_dask.settings.settings import effective_samples
 from gdm_dask.settings.tasks import task_of
 from gdm_dask.store.targets import Target
 from gdm_dask.system.resources import default_memory_limit
@@ -175,7 +176,10 @@ def _on_all_members(model: FittedModel, measured: _Measured, train: Labelled) ->
     rows = train.rows(members)
     usable = np.flatnonzero(rows.norms > 0)
     coef = np.zeros((len(train.outputs), len(members)))
-    coef[:, usable], intercept = refit(rows.rows(usable), train.outputs, task_of(model.target_.kind).refit)
+    task = task_of(model.target_.kind)
+    n_effective = effective_samples(task.class_weights(train.outputs, rows.weights))
+    most_C = task.refit_limit(n_effective, len(model.support_features_))
+    coef[:, usable], intercept = refit(rows.rows(usable), train.outputs, task.refit, most_C)
     whole = [np.searchsorted(members, group) for group in groups]
     alone = [np.searchsorted(members, [support]) for support in model.support_features_]
     accuracy, drops = measured.drops(members, coef, intercept, [whole, alone])

@@ -151,7 +151,8 @@ def fit(
     found, table = find_groups(data, supports, rows, settings, problem) if groups else (None, None)
     seconds["groups"] = work_clock() - clock
     clock = work_clock()
-    coef, intercept = refit(rows, targets, problem.task.refit, feature_weights)
+    most_C = problem.task.refit_limit(settings.n_effective, rows.n_rows)
+    coef, intercept = refit(rows, targets, problem.task.refit, most_C, feature_weights)
     seconds["refit"] = work_clock() - clock
     certificate = None
     if certify and k is not None:

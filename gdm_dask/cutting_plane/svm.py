@@ -7,7 +7,7 @@ This is the master problem with a single cut that holds all of S, and is solved 
 While the active samples stay the same, F is quadratic in the weights. A removal or an exchange of features then changes
 the inverse Hessian, and all that follows from it, by products of two vectors.
 
-On the chosen supports alone, the same machine is the refit: the paper's protocol for judging a selection.
+On the chosen supports alone, the same machine is the refit.
 """
 
 from __future__ import annotations
@@ -325,6 +325,7 @@ def _add_gains(mixed, spread, schur, weights, residuals, gain):  # type: ignore[
 
 #: C of the refit, for columns of unit variance, as defined by scikit-learn's LinearSVC; and the alpha of Ridge.
 REFIT_C, REFIT_RIDGE = 1.0, 1.0
+INTERCEPT_SCALING = 100.0  # makes the penalty of the iterative solution's intercept negligible
 #: Beyond this many features, the direct solution (cost cubic in their number) is slower than an iterative one.
 MAX_DIRECT = 2500
 #: Columns with a smaller share of nonzeros are scaled but not centred by the iterative solution, so that they stay
@@ -333,14 +334,17 @@ SPARSE_DENSITY = 0.2
 
 
 def refit(
-    rows: Block, targets: np.ndarray, loss: Loss = SQUARED_HINGE, start: np.ndarray | None = None
+    rows: Block,
+    targets: np.ndarray,
+    loss: Loss = SQUARED_HINGE,
+    most_C: float = np.inf,
+    start: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit a linear machine on raw support rows, standardised: an SVM for each output, or ridge regression.
 
-    With the squared hinge loss this is scikit-learn's ``LinearSVC(dual=False)``, except that the intercept is not
-    penalised and the minimum is exact: for few features that correlate, a direct solution is many times faster than an
-    iterative one. With the squared loss it is scikit-learn's ``Ridge(1.0)``. Very many features are left to
-    scikit-learn.
+    Without a limit on C, this is scikit-learn's ``LinearSVC(dual=False)`` or ``Ridge(1.0)``, except that the intercept
+    is not penalised and the minimum is exact: for few features that correlate, a direct solution is many times faster
+    than an iterative one. Very many features are left to scikit-learn.
 
     Parameters
     ----------
@@ -350,6 +354,8 @@ def refit(
         -1 or +1 for the squared hinge loss.
     loss : Loss
         The squared hinge or the squared loss.
+    most_C : float
+        Upper limit of C, for features of unit norm; the paper judges selections without one.
     start : ndarray of shape (n_outputs, k), optional
         Weights of the normalised rows that a direct solution starts from.
 
@@ -359,26 +365,21 @@ def refit(
         Coefficients in raw units.
     intercept : ndarray of shape (n_outputs,)
     """
-    with single_threaded_blas():
-        return _direct(rows, targets, loss, start) if rows.n_rows <= MAX_DIRECT else _iterative(rows, targets, loss)
-
-
-def _direct(
-    rows: Block, targets: np.ndarray, loss: Loss, start: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Refit by Newton's method in the features."""
-    normalised = Rows(rows.n_samples)
-    normalised.append(rows.matrix(), rows.means, rows.norms)
     # A feature of unit norm is sqrt(n) times smaller than one of unit variance, and (3) halves the sum of the losses.
-    C = rows.total_weight * (1.0 / REFIT_RIDGE if loss.one_gram else 2.0 * REFIT_C)
-    begin = None if start is None else Start(start, np.zeros(len(start)))
-    machine = LocalMachine(normalised, targets, C, rows.weights, loss, begin)
-    machine.solve(np.arange(rows.n_rows))
-    coef = machine.W / rows.norms
-    return coef, machine.b - coef @ rows.means
+    C = min(most_C, rows.total_weight * (1.0 / REFIT_RIDGE if loss.one_gram else 2.0 * REFIT_C))
+    with single_threaded_blas():
+        if rows.n_rows > MAX_DIRECT:
+            return _iterative(rows, targets, loss, C)
+        normalised = Rows(rows.n_samples)
+        normalised.append(rows.matrix(), rows.means, rows.norms)
+        begin = None if start is None else Start(start, np.zeros(len(start)))
+        machine = LocalMachine(normalised, targets, C, rows.weights, loss, begin)
+        machine.solve(np.arange(rows.n_rows))
+        coef = machine.W / rows.norms
+        return coef, machine.b - coef @ rows.means
 
 
-def _iterative(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+def _iterative(rows: Block, targets: np.ndarray, loss: Loss, C: float) -> tuple[np.ndarray, np.ndarray]:
     """Refit with scikit-learn; the intercept absorbs the means of columns that are not centred."""
     deviations = rows.norms / np.sqrt(rows.total_weight)
     matrix = rows.to_scipy()
@@ -389,9 +390,10 @@ def _iterative(rows: Block, targets: np.ndarray, loss: Loss) -> tuple[np.ndarray
         columns = np.ascontiguousarray(((matrix.toarray() - rows.means[:, None]) / deviations[:, None]).T)
         centres = rows.means
     if loss.one_gram:
-        solver = Ridge(REFIT_RIDGE, solver="sparse_cg", tol=1e-8)
+        solver = Ridge(rows.total_weight / C, solver="sparse_cg", tol=1e-8)
     else:
-        solver = LinearSVC(C=REFIT_C, dual=False, max_iter=10_000, tol=1e-6)
+        C_of_columns = 0.5 * C / rows.total_weight
+        solver = LinearSVC(C=C_of_columns, dual=False, intercept_scaling=INTERCEPT_SCALING, max_iter=10_000, tol=1e-6)
     machines = [clone(solver).fit(columns, y, rows.weights) for y in targets]
     coef = np.array([np.ravel(machine.coef_) for machine in machines]) / deviations
     intercepts = np.array([float(np.ravel(machine.intercept_)[0]) for machine in machines])

@@ -13,6 +13,8 @@ from gdm_dask.master.squared_loss import SquaredLoss
 #: Regression favours features that live on one or two samples: they fit outliers and correlate with nothing. Features
 #: need this many effective samples, or this share of all samples if there are few.
 LEAST_EFFECTIVE, LEAST_SHARE = 20.0, 0.1
+#: Most C of the refit per effective sample and support: a less shrunk model on few samples fits their noise.
+REFIT_FACTORS = {"two classes": 3.0, "classes": 3.0, "numbers": 1.2}
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,14 @@ class Task:
         (10.0, 0.0)
         """
         return min(LEAST_EFFECTIVE, LEAST_SHARE * total_weight) if self.name == "numbers" else 0.0
+
+    def refit_limit(self, n_effective: float, n_supports: int) -> float:
+        """Return the upper limit of C for the model on the supports.
+
+        >>> task_of("numbers").refit_limit(100, 10)
+        12.0
+        """
+        return REFIT_FACTORS[self.name] * n_effective / max(1, n_supports)
 
     def strata(self, targets: np.ndarray) -> np.ndarray:
         """Return the class of each sample, from targets of shape (n_outputs, n_samples); numbers form a single class.

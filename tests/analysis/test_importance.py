@@ -16,6 +16,8 @@ from gdm_dask.analysis import importance
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.errors import BadInput
 from gdm_dask.features.correlation import as_rows
+from gdm_dask.settings.settings import effective_samples
+from gdm_dask.settings.tasks import task_of
 
 
 def permuted_accuracies(X, y, coef, intercept, columns, permutations) -> np.ndarray:
@@ -39,7 +41,10 @@ def test_drops_equal_shuffled_columns() -> None:
     permutations = [rng.permutation(len(t)) for _ in range(3)]
     members = np.unique(np.concatenate(list(machine.groups_.values())))
     coef, intercept = np.zeros(X.shape[1]), 0.0
-    (coef[members],), (intercept,) = refit(as_rows(X[:, members]), np.where(y == "yes", 1, -1)[None])
+    outputs = np.where(y == "yes", 1, -1)
+    n_effective = effective_samples([np.sum(outputs > 0), np.sum(outputs < 0)])
+    limit = task_of("two classes").refit_limit(n_effective, len(machine.support_features_))
+    (coef[members],), (intercept,) = refit(as_rows(X[:, members]), outputs[None], most_C=limit)
     own = np.zeros(X.shape[1])
     own[machine.support_features_] = machine.coef_[0]
     for k, (support, group) in enumerate(machine.groups_.items()):

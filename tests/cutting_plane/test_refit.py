@@ -13,6 +13,7 @@ from sklearn.svm import LinearSVC
 
 from gdm_dask.cutting_plane.svm import REFIT_C, refit
 from gdm_dask.features.correlation import as_rows
+from gdm_dask.master.losses import Loss, SquaredHinge
 from gdm_dask.master.squared_loss import SquaredLoss
 
 
@@ -57,17 +58,38 @@ def test_it_is_that_of_scikit_learn() -> None:
     np.testing.assert_allclose(X @ coef + intercept, svm.decision_function(columns), atol=1e-5)
 
 
+@pytest.mark.parametrize("most_C", [np.inf, 5.0])
 @pytest.mark.parametrize("density", [0.05, 1.0])
-def test_very_many_features_are_left_to_an_iterative_solver(monkeypatch: pytest.MonkeyPatch, density: float) -> None:
+def test_very_many_features_are_left_to_an_iterative_solver(
+    monkeypatch: pytest.MonkeyPatch, density: float, most_C: float
+) -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(2.0, 1.0, size=(600, 10)) * (rng.random((600, 10)) < density)
-    y = np.where(X[:, 0] - X[:, 1] + 0.5 * rng.normal(size=600) > 0, 1.0, -1.0)
+    y = np.where(X[:, 0] - X[:, 1] + 0.5 * rng.normal(size=600) > 0.5, 1.0, -1.0)
     rows = as_rows(sp.csr_array(X) if density < 1 else X)
-    (coef,), (intercept,) = refit(rows, y[None])
+    (coef,), (intercept,) = refit(rows, y[None], most_C=most_C)
     monkeypatch.setattr("gdm_dask.cutting_plane.svm.MAX_DIRECT", 9)
-    (other,), (other_intercept,) = refit(rows, y[None])
+    (other,), (other_intercept,) = refit(rows, y[None], most_C=most_C)
     assert not np.array_equal(coef, other)
     np.testing.assert_allclose(X @ other + other_intercept, X @ coef + intercept, atol=0.02)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), SquaredLoss()])
+def test_a_limit_shrinks_the_weights(loss: Loss) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(5.0, 3.0, size=(40, 8))
+    y = np.where(X[:, 0] + 3.0 * rng.normal(size=40) > 5.0, 1.0, -1.0)
+    columns = StandardScaler().fit_transform(X)
+    (coef,), (intercept,) = refit(as_rows(X), y[None], loss, most_C=10.0)
+    if loss.one_gram:
+        expected = Ridge(40 / 10.0).fit(columns, y).predict(columns)
+    else:
+        svm = LinearSVC(C=10.0 / (2 * 40), dual=False, tol=1e-10, intercept_scaling=1e3)
+        expected = svm.fit(columns, y).decision_function(columns)
+    np.testing.assert_allclose(X @ coef + intercept, expected, atol=1e-5)
+    (unlimited,), _ = refit(as_rows(X), y[None], loss)
+    assert np.linalg.norm(coef) < 0.95 * np.linalg.norm(unlimited)
+    np.testing.assert_array_equal(refit(as_rows(X), y[None], loss, most_C=1e9)[0], unlimited[None])
 
 
 @pytest.mark.parametrize("most", [2500, 3])

@@ -17,7 +17,7 @@ from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import fit
 from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.svm import _direct, _iterative
+from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_weights
 from gdm_dask.master.losses import SquaredHinge
@@ -102,15 +102,20 @@ def test_weight_zero_leaves_a_sample_out(kind, m, n, sparse, seed) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("solver", [_direct, _iterative])
+@pytest.mark.parametrize("is_direct", [True, False])
+@pytest.mark.parametrize("most_C", [np.inf, 10.0])
 @pytest.mark.parametrize("loss", [SquaredHinge(), SquaredLoss()])
-def test_a_refit_with_weights_is_the_refit_of_repeated_samples(solver, loss, sparse: bool) -> None:
+def test_a_refit_with_weights_is_the_refit_of_repeated_samples(
+    monkeypatch, is_direct: bool, most_C: float, loss, sparse: bool
+) -> None:
+    if not is_direct:
+        monkeypatch.setattr("gdm_dask.cutting_plane.svm.MAX_DIRECT", 0)
     X, y = informative(4, 60, 3, "float32")
     weights = whole_weights(y, 3)
     X_long, y_long = repeated(X, y, weights)
-    coef, intercept = solver(with_weights(whole(X, sparse), weights), y[None], loss)
-    expected, expected_intercept = solver(whole(X_long, sparse), y_long[None], loss)
-    np.testing.assert_allclose(coef, expected, rtol=1e-4 if solver is _iterative else 1e-9)
+    coef, intercept = refit(with_weights(whole(X, sparse), weights), y[None], loss, most_C)
+    expected, expected_intercept = refit(whole(X_long, sparse), y_long[None], loss, most_C)
+    np.testing.assert_allclose(coef, expected, rtol=1e-9 if is_direct else 1e-4)
     assert intercept == pytest.approx(expected_intercept, rel=1e-4, abs=1e-4)
 
 
