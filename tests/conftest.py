@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers import bytecode  # noqa: F401 (imported to keep bytecode)
 from helpers.clusters import Cluster, small_store, undisturbed
 from hypothesis import settings
 
