@@ -5,6 +5,7 @@ Signal handlers are installed first: before `run`, only the modules they need ar
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -43,6 +44,8 @@ class _Ending:
         for number in _SIGNALS:
             signal.signal(number, self._end)
         sys.unraisablehook = self._unraisable
+        # Runs last. Python then removes the handlers, and an alarm without one would kill the process.
+        atexit.register(signal.setitimer, signal.ITIMER_REAL, 0.0)
 
     def finish(self, code: int) -> None:
         """Let Python exit: a further signal only limits the time that the exit may take."""

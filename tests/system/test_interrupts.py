@@ -170,9 +170,9 @@ def test_a_process_killed_in_the_middle_of_a_result(handler):
 
 
 ENDS = """
-import signal, sys, threading
+import os, signal, sys, threading
 from gdm_dask.cli import main
-main._GRACE = 0.2
+main._GRACE = {}
 def command():
     {}
 main._run = command
@@ -181,20 +181,31 @@ main.run()
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "grace"),
     [
-        "signal.raise_signal(signal.SIGTERM)",
+        ("signal.raise_signal(signal.SIGTERM)", 60),
         # in a destructor, where Python ignores what is raised
-        "type('Lost', (), {'__del__': lambda self: signal.raise_signal(signal.SIGTERM)})(); threading.Event().wait()",
+        (
+            "type('Lost', (), {'__del__': lambda self: signal.raise_signal(signal.SIGTERM)})()\n"
+            "    threading.Event().wait()",
+            60,
+        ),
         # swallowed by a library
-        "try: signal.raise_signal(signal.SIGTERM)\n    except: threading.Event().wait()",
+        ("try: signal.raise_signal(signal.SIGTERM)\n    except: threading.Event().wait()", 0.2),
         # its echo while the command cleans up
-        "try: signal.raise_signal(signal.SIGTERM)\n    finally: signal.raise_signal(signal.SIGTERM)",
+        ("try: signal.raise_signal(signal.SIGTERM)\n    finally: signal.raise_signal(signal.SIGTERM)", 60),
+        # with no alarm left when Python has removed the handlers
+        (
+            "main.last = type('Last', (), {'__del__': lambda self, left=signal.getitimer, say=os.write:"
+            " left(0)[0] and say(2, b'armed\\n')})()\n"
+            "    signal.raise_signal(signal.SIGTERM)",
+            60,
+        ),
     ],
 )
-def test_a_signalled_command_ends(command):
+def test_a_signalled_command_ends(command, grace):
     ended = subprocess.run(
-        [sys.executable, "-c", ENDS.format(command)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", ENDS.format(grace, command)], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 128 + signal.SIGTERM
     assert ended.stderr.startswith("ended by SIGTERM: the same command resumes where it stopped")
