@@ -344,7 +344,8 @@ from gdm_dask.cli import model_commands
 plain = model_commands.log_iteration
 def slow(iteration):
     plain(iteration)
-    time.sleep(0.3 if iteration.number < 3 else 60)
+    if iteration.number == 3:
+        time.sleep(600)
 model_commands.log_iteration = slow
 from gdm_dask.cli.main import run
 run()

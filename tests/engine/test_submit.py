@@ -133,16 +133,15 @@ def test_a_failed_job_shows_its_error(client, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_job_keeps_its_state(store, expected, cluster, client, tmp_path: Path) -> None:
-    cluster.fault("top", "lag", times=FOREVER)
+    cluster.fault("cut-1", "hold", times=FOREVER)
     job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
-    until(lambda: any("cut 1:" in line for _, line in job_log(client, job)), "the first cut")
-    cluster.fault("scores", "stuck", times=FOREVER)  # no cut will end soon
+    until(lambda: n_lines(client, job, "cut 1:"), "the first cut")
+    cluster.fault("scores", "stuck", times=FOREVER)  # no second cut will end soon
+    cluster.mend("cut-1", "hold")
     until(cluster.struck, "a task hangs")
     assert state_of(client, job) == "running"
-    began = time.monotonic()
     cancel_job(client, job)
-    until(lambda: state_of(client, job) == "cancelled", "the job is cancelled")
-    assert time.monotonic() - began < 30  # a task hangs for a minute
+    until(lambda: state_of(client, job) == "cancelled", "the job is cancelled, though a task hangs for longer")
     assert "was cancelled" in (tmp_path / "run" / "job.log").read_text()
     cluster.refresh(2)
     assert (tmp_path / "run" / "checkpoint.npz").exists()
@@ -168,9 +167,9 @@ def what_is_kept(dask_worker: distributed.Worker) -> list[str]:
 
 def test_a_cancelled_job_frees_its_memory(store, cluster, client, tmp_path: Path) -> None:
     """Dask keeps the error of a task, and an error its functions' variables; workers keep buffers between passes."""
-    cluster.fault("read", "lag", times=FOREVER)
+    cluster.fault("cut-1", "hold", times=FOREVER)
     job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
-    until(lambda: any("cut 1:" in line for _, line in job_log(client, job)), "the first cut")
+    until(lambda: n_lines(client, job, "cut 1:"), "the first cut")
     assert any("Problem" in kept for kept in client.run(what_is_kept).values())
     cancel_job(client, job)
     until(lambda: not any(client.run(what_is_kept).values()), "all memory is free")
@@ -288,10 +287,11 @@ def driver_of(cluster: Cluster, client: distributed.Client, job: str) -> Started
 
 
 def test_the_worker_of_the_driver_is_killed(store, expected, cluster, client, tmp_path: Path) -> None:
-    cluster.fault("top", "slow", times=6)
+    cluster.fault("cut-2", "hold", times=FOREVER)
     job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
-    until(lambda: any("cut 2:" in line for _, line in job_log(client, job)), "the second cut")
+    until(lambda: n_lines(client, job, "cut 2:"), "the second cut")
     driver_of(cluster, client, job).signal(signal.SIGKILL)
+    cluster.mend("cut-2", "hold")
     wait_for_job(client, job)
     starts = [line for _, line in job_log(client, job) if line.startswith("started on")]
     assert len(starts) == 2
@@ -312,12 +312,14 @@ def test_a_job_survives_as_many_deaths_as_the_scheduler_allows(store, expected, 
     run = str(tmp_path / "run")
     try:
         with distributed.Client(fresh.address, set_as_default=False) as client:
-            fresh.fault("top", "lag", times=FOREVER)
+            for death in range(n_allowed + 1):
+                fresh.fault(f"cut-{death + 1}", "hold", times=FOREVER)
             job = submit_fit(client, store.url, run, SETTINGS)
             for death in range(n_allowed + 1):
                 until(partial(n_lines, client, job, f"cut {death + 1}:"), f"cut {death + 1}")
                 assert n_lines(client, job, "started on") == death + 1
                 driver_of(fresh, client, job).signal(signal.SIGKILL)
+                fresh.mend(f"cut-{death + 1}", "hold")
                 fresh.add_worker()
             with pytest.raises(
                 EngineError, match=rf"of its driver died {n_allowed + 1} times, the last one at tcp://.* --resume"

@@ -44,6 +44,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def catches(pid: int, number: int) -> bool:
+    """Tell whether a running process has a handler of its own for a signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return bool(int(re.search(r"SigCgt:\s+(\w+)", status)[1], 16) >> (number - 1) & 1)
+
+
 class Started:
     """A process that leads its own session, with its output in a file.
 
@@ -189,6 +198,10 @@ class Cluster:
             temporary.rename(self.faults / name)
             if times >= FOREVER:
                 break
+
+    def mend(self, phase: str, kind: str) -> None:
+        """Remove a fault that strikes forever."""
+        (self.faults / f"{phase}.{kind}.always").unlink()
 
     def pending(self) -> list[str]:
         """List the faults that have not struck yet."""

@@ -3,7 +3,8 @@
 A fault is a file ``PHASE.KIND.NUMBER``. The first worker to reach the phase renames it, and
 
 - ``kill``: is killed;  ``hang``: is stopped;  ``memory``: takes more memory than it has;
-- ``error``: fails to read, once;  ``slow``, ``lag``: takes a second longer, or a fifth of one;  ``stuck``: a minute.
+- ``error``: fails to read, once;  ``slow``: takes a second longer;  ``stuck``: ten minutes;
+- ``hold``: waits until the file is removed, or for the cancellation of its job.
 
 With ``always`` as the number, the file stays and strikes every worker.
 """
@@ -15,7 +16,11 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gdm_dask.cutting_plane.iteration import Iteration
+    from gdm_dask.pipeline.fit_metrics import FitMetrics
 
 #: Bytes that ``memory`` takes: above the worker's limit in the test, but no danger to the machine.
 HOARD = 1 << 30
@@ -44,9 +49,19 @@ def strike(phase: str) -> None:
             del hoard
         elif kind == "error":
             raise OSError(5, "Input/output error (made by the test)")
-        elif kind in ("slow", "lag", "stuck"):
-            time.sleep({"slow": 1.0, "lag": 0.2, "stuck": 60.0}[kind])
+        elif kind == "hold":
+            wait_for_removal(path)
+        elif kind in ("slow", "stuck"):
+            time.sleep({"slow": 1.0, "stuck": 600.0}[kind])
         return
+
+
+def wait_for_removal(path: Path) -> None:
+    from gdm_dask.system import interrupts
+
+    while path.exists():
+        interrupts.check()
+        time.sleep(0.01)
 
 
 def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,6 +74,7 @@ def struck_by(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def dask_setup(worker: Any) -> None:
     from gdm_dask.features import groups, ranking
+    from gdm_dask.pipeline.fit_metrics import FitMetrics
     from gdm_dask.settings import settings
     from gdm_dask.store.feature_store import FeatureStore
     from gdm_dask.store.reader import StoreReader
@@ -72,3 +88,11 @@ def dask_setup(worker: Any) -> None:
         setattr(module, name, struck_by(phase, getattr(module, name)))
     FeatureStore.load_block = struck_by("read", FeatureStore.load_block)
     StoreReader.rows = struck_by("rows", StoreReader.rows)
+    after = FitMetrics.after
+
+    def after_cut(metrics: FitMetrics, iteration: Iteration) -> None:
+        """The driver of a job reaches the phases ``cut-1``, ``cut-2``, ..., with its progress known to all."""
+        after(metrics, iteration)
+        strike(f"cut-{iteration.number}")
+
+    FitMetrics.after = after_cut
