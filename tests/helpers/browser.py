@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,17 @@ def load(page: Any, path: Path) -> None:
     page.get(path.as_uri())
     ready = "return document.documentElement.dataset.ready === 'yes'"
     WebDriverWait(page, 60, poll_frequency=0.02).until(lambda driver: driver.execute_script(ready))
+
+
+def seconds(page: Any, action: Callable[[], Any]) -> float:
+    """Return the processor seconds that the page takes for an action: others may be using the machine."""
+    page.execute_cdp_cmd("Performance.enable", {})
+    taken = []
+    for step in (lambda: None, action):
+        step()
+        found = page.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        taken.append(next(metric["value"] for metric in found if metric["name"] == "ProcessTime"))
+    return taken[1] - taken[0]
 
 
 def problems(page: Any) -> list[str]:
