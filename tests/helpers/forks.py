@@ -9,6 +9,7 @@ import atexit
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import threading
@@ -70,8 +71,17 @@ class Fork:
         return code
 
 
+def _end_with_starter() -> None:
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+    starter.join()
+    os.killpg(0, signal.SIGKILL)
+
+
 def _run(arguments: list[str], log: Path, env: dict[str, str]) -> None:
     os.setsid()
+    # Leave nothing behind if the tests are killed: not even the children.
+    threading.Thread(target=_end_with_starter, daemon=True).start()
     with open(log, "ab") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
