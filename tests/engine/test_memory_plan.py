@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import scipy.sparse as sp
-from helpers.clusters import Started, small_data
+from helpers.clusters import Started, family, small_data
 from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
@@ -203,7 +202,7 @@ class Watch(threading.Thread):
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
-        self._process = psutil.Process(pid)
+        self._pid = pid
         self.peak = 0
         self._over = threading.Event()
 
@@ -214,11 +213,11 @@ class Watch(threading.Thread):
     def _now(self) -> int:
         total = 0
         try:
-            for process in (self._process, *self._process.children(recursive=True)):
-                for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            for pid in family(self._pid):
+                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                     if line.startswith("Pss:"):
                         total += 1024 * int(line.split()[1])
-        except (psutil.Error, OSError):
+        except OSError:
             return 0
         return total
 

@@ -44,6 +44,16 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def family(pid: int) -> list[int]:
+    """Return a process and its descendants, without looking at all others: that takes milliseconds."""
+    found = [pid]
+    for parent in found:  # grows meanwhile
+        with suppress(OSError):
+            for path in Path(f"/proc/{parent}/task").glob("*/children"):
+                found += map(int, path.read_text().split())
+    return found
+
+
 def catches(pid: int, number: int) -> bool:
     """Tell whether a running process has a handler of its own for a signal."""
     try:

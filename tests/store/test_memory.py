@@ -5,6 +5,7 @@ import time
 import numpy as np
 import psutil
 import pytest
+from helpers.clusters import family
 from helpers.store_helpers import start_gdm
 
 import gdm_dask
@@ -17,10 +18,10 @@ LIMIT = 450_000_000
 def peak_of(*arguments):
     """Run a command line, which must succeed; returns the peak memory of it and its children in bytes."""
     process = start_gdm(*arguments)
-    tree, peak = psutil.Process(process.pid), 0
+    peak = 0
     while process.poll() is None:
         try:
-            peak = max(peak, sum(one.memory_info().rss for one in (tree, *tree.children(recursive=True))))
+            peak = max(peak, sum(psutil.Process(pid).memory_info().rss for pid in family(process.pid)))
         except psutil.NoSuchProcess:
             continue
         time.sleep(0.005)
