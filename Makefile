@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 .PHONY: demo test coverage lint bench chaos fuzz gallery soak paper paper-quick clean
 
 # Installs only the packages a user needs, uncompiled: Python compiles modules on import, and most are never imported.
+# Containers often tell Python not to keep what it compiled; each start would take five seconds longer.
+unexport PYTHONDONTWRITEBYTECODE
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .
