@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.values import as_floats
 from gdm_dask.ingestion.slab import Slab, dense_slab, row_slab
 from gdm_dask.ingestion.sorting import samples_of
-from gdm_dask.ingestion.source import DENSE_FACTOR, CutSource, DenseSource, Source, SourceFacts, as_labels, check_dense
+from gdm_dask.ingestion.source import (
+    OneSlab,
+    Source,
+    SourceFacts,
+    as_labels,
+    check_dense,
+    dense_facts,
+    row_ranges,
+)
 
 #: A byte of a sparse matrix needs this many times less memory during an ingest than a byte of the densest text.
 _SPARSE_FACTOR = 2
@@ -70,62 +79,62 @@ def frame_values(frame: Any) -> Any:
 
 
 def _from_scipy(data: Any, y: Any) -> Source:
-    if data.ndim != 2 or data.dtype.kind not in "biuf":
-        raise BadInput(f"expected a 2-D matrix of real numbers, got {data.dtype} of shape {data.shape}")
-    matrix = sp.csr_array(data)
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
+    check_dense(data, "the input")
+    matrix = _canonical(data)
     n_samples, n_features = matrix.shape
-    nbytes = matrix.data.nbytes + matrix.indices.nbytes
+    nonzero_bytes = matrix.data.itemsize + matrix.indices.itemsize
 
-    def cut(max_bytes: int) -> list[MatrixRows]:
-        target = max(1, _SPARSE_FACTOR * max_bytes * matrix.nnz // max(nbytes, 1))
-        return [MatrixRows(matrix, start, stop) for start, stop in row_cuts(matrix.indptr, target)]
+    def cut(max_bytes: int) -> list[OneSlab]:
+        cuts = row_cuts(matrix.indptr, max(1, _SPARSE_FACTOR * max_bytes // nonzero_bytes))
+        sizes = [int(matrix.indptr[stop] - matrix.indptr[start]) * nonzero_bytes for start, stop in cuts]
+        return [OneSlab(size, partial(_some_rows, matrix, *cut)) for cut, size in zip(cuts, sizes, strict=True)]
 
     facts = SourceFacts(
-        "sparse", {"format": type(data).__name__}, _checksum(matrix.indptr, matrix.indices, matrix.data), nbytes,
-        in_memory=True, n_samples=n_samples, n_features=n_features, labels=as_labels(y, n_samples, "the matrix"),
+        "sparse", {"format": type(data).__name__}, _checksum(matrix.indptr, matrix.indices, matrix.data),
+        matrix.nnz * nonzero_bytes, in_memory=True, n_samples=n_samples, n_features=n_features,
+        labels=as_labels(y, n_samples, "the matrix"),
     )  # fmt: skip
-    return CutSource(facts, cut)
+    return Source(facts, cut)
 
 
 def _from_numpy(data: Any, y: Any) -> Source:
     matrix = np.asarray(data)
     check_dense(matrix, "the input")
-    return DenseSource(
-        matrix, lambda start, stop: MatrixRows(matrix, start, stop), y, "the matrix", {"format": "ndarray"},
-        _checksum(matrix), in_memory=True,
-    )  # fmt: skip
+    facts = dense_facts(matrix, y, "the matrix", {"format": "ndarray"}, _checksum(matrix))
+
+    def cut(max_bytes: int) -> list[OneSlab]:
+        return [
+            OneSlab(matrix[start:stop].nbytes, partial(_some_rows, matrix, start, stop))
+            for start, stop in row_ranges(matrix, max_bytes)
+        ]
+
+    return Source(replace(facts, in_memory=True), cut)
 
 
 def _from_dask(data: Any, y: Any) -> Source:
-    if data.ndim != 2:
-        raise BadInput(f"expected a Dask array with 2 dimensions (samples x features), got {data.ndim}")
+    check_dense(data, "the Dask array")
     if any(np.isnan(size) for size in (*data.shape, *data.chunks[0])):
         raise BadInput("the Dask array has chunks of unknown size; call its compute_chunk_sizes() first")
     data = data.rechunk({1: -1})
-    n_samples, n_features = data.shape
-    if hasattr(y, "dask"):
-        y = y.compute()
+    y = y.compute() if hasattr(y, "dask") else y
+    facts = dense_facts(
+        data, y, "the Dask array", {"format": "dask array"}, {"name": str(data.name)}, max(data.chunks[0])
+    )
     is_sparse = sp.issparse(data._meta)
+    if is_sparse:
+        facts = replace(facts, kind="sparse", nbytes=None, least_run_bytes=0)
 
-    def cut(max_bytes: int) -> list[DaskRows]:
+    def cut(max_bytes: int) -> list[OneSlab]:
         del max_bytes  # the array's own chunks are the units of work
-        starts = np.concatenate([[0], np.cumsum(data.chunks[0])])
+        starts = np.concatenate([[0], np.cumsum(data.chunks[0])]).tolist()
         blocks = [data.blocks[k] for k in range(len(data.chunks[0]))]
+        # A method of each block: Dask would find the block itself in the task, and compute it beforehand.
         return [
-            DaskRows(block.compute, int(start), 0 if is_sparse else int(block.nbytes))
+            OneSlab(0 if is_sparse else int(block.nbytes), partial(_computed_rows, block.compute, start))
             for block, start in zip(blocks, starts, strict=False)
         ]
 
-    facts = SourceFacts(
-        "sparse" if is_sparse else "dense", {"format": "dask array"}, {"name": str(data.name)},
-        None if is_sparse else int(data.nbytes), in_memory=True, n_samples=n_samples, n_features=n_features,
-        labels=as_labels(y, n_samples, "the Dask array"),
-        least_run_bytes=0 if is_sparse else int(data.nbytes) // n_samples * max(data.chunks[0]) // DENSE_FACTOR,
-    )  # fmt: skip
-    return CutSource(facts, cut)
+    return Source(replace(facts, in_memory=True), cut)
 
 
 def _checksum(*arrays: np.ndarray) -> dict[str, Any]:
@@ -151,46 +160,23 @@ def matrix_slab(rows: Any, first_sample: int) -> Slab:
         rows = np.asarray(rows)
         check_dense(rows, "the input")
         return dense_slab(rows, first_sample)
-    rows = sp.csr_array(rows)
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
+    rows = _canonical(rows)
     samples = samples_of(rows.indptr.astype(np.int64))
     return row_slab(rows.shape[0], rows.indices, samples, rows.data, first_sample)
 
 
-@dataclass(frozen=True)
-class MatrixRows:
-    """Rows of a matrix in memory."""
-
-    matrix: Any
-    start: int
-    stop: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows."""
-        if sp.issparse(self.matrix):
-            nnz = int(self.matrix.indptr[self.stop] - self.matrix.indptr[self.start])
-            return nnz * int(self.matrix.data.itemsize + self.matrix.indices.itemsize)
-        return (self.stop - self.start) * int(self.matrix.shape[1] * self.matrix.itemsize)
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        yield lambda: matrix_slab(self.matrix[self.start : self.stop], self.start)
+def _canonical(rows: Any) -> sp.csr_array:
+    """Return sparse rows without duplicates, their features in increasing order."""
+    matrix = sp.csr_array(rows)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
 
 
-@dataclass(frozen=True)
-class DaskRows:
-    """A block of rows of a Dask array, computed when it is loaded.
+def _some_rows(matrix: Any, start: int, stop: int) -> Slab:
+    return matrix_slab(matrix[start:stop], start)
 
-    It holds a method of the array instead of the array, which Dask would find in the task and compute beforehand.
-    """
 
-    compute: Callable[[], Any]
-    start: int
-    nbytes: int
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        yield lambda: matrix_slab(self.compute(), self.start)
+def _computed_rows(compute: Callable[[], Any], start: int) -> Slab:
+    return matrix_slab(compute(), start)

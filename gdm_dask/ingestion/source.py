@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -76,6 +75,18 @@ class SourcePart(Protocol):
 
 
 @dataclass(frozen=True)
+class OneSlab:
+    """A part with a single slab."""
+
+    nbytes: int
+    load: Callable[[], Slab]
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """Yield the function that loads it."""
+        yield self.load
+
+
+@dataclass(frozen=True)
 class SourceFacts:
     """Facts about a source that are known before it is read.
 
@@ -132,48 +143,37 @@ class SourceFacts:
         return ", ".join(map(str, self.description.get("files", ["the input"])))
 
 
-class Source(ABC):
-    """Samples to ingest.
+@dataclass
+class Source:
+    """Samples to ingest: facts about them, and a function that cuts them into parts of at most so many bytes.
 
     A file format is a subclass with `suffixes` and `open`, in a module of `gdm_dask.ingestion.sources` or registered as
-    an entry point of the group ``gdm_dask.sources``: see there.
+    an entry point of the group ``gdm_dask.sources``: see there. It may have `parts` instead of a function.
     """
 
     #: Suffixes of its file names, lower case.
     suffixes: ClassVar[tuple[str, ...]] = ()
     facts: SourceFacts
+    cut: Callable[[int], Sequence[SourcePart]]
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> Source:
         """Open files; `y` are labels given separately, see `as_labels`."""
         raise NotImplementedError
 
-    @abstractmethod
     def parts(self, max_bytes: int) -> Sequence[SourcePart]:
-        """Cut the source into parts with slabs of about `max_bytes` bytes of source."""
-
-
-@dataclass
-class CutSource(Source):
-    """A source defined by its facts and a function that cuts it into parts."""
-
-    facts: SourceFacts
-    cut: Callable[[int], Sequence[SourcePart]]
-
-    def parts(self, max_bytes: int) -> Sequence[SourcePart]:
-        """Call the function."""
+        """Cut the source into parts of about `max_bytes`, in order."""
         return self.cut(max_bytes)
 
 
-class DenseSource(Source):
-    """Rows of a dense matrix, cut into parts of whole chunks.
+def dense_facts(
+    matrix: Any, y: Any, where: str, description: dict[str, Any], identity: dict[str, Any], chunk: int = 1
+) -> SourceFacts:
+    """Return the facts about a dense matrix, of which only shape and type are used; refuse anything else.
 
     Parameters
     ----------
     matrix : array of shape (n_samples, n_features)
-        Only its shape and type are used.
-    rows : callable
-        Makes the part of the samples ``start`` to ``stop``.
     y : array, path or None
         Labels or numbers of the samples.
     where : str
@@ -182,32 +182,27 @@ class DenseSource(Source):
         See `SourceFacts`.
     chunk : int
         Samples in a chunk of the matrix.
-    in_memory : bool
-        See `SourceFacts`.
     """
+    check_dense(matrix, where)
+    n_samples, n_features = matrix.shape
+    return SourceFacts(
+        "dense", description, identity, n_samples * n_features * matrix.dtype.itemsize, n_samples=n_samples,
+        n_features=n_features, labels=as_labels(y, n_samples, where),
+        least_run_bytes=min(chunk, n_samples) * _row_bytes(matrix) // DENSE_FACTOR,
+    )  # fmt: skip
 
-    def __init__(
-        self, matrix: Any, rows: Callable[[int, int], SourcePart], y: Any, where: str, description: dict[str, Any],
-        identity: dict[str, Any], chunk: int = 1, in_memory: bool = False,
-    ) -> None:  # fmt: skip
-        check_dense(matrix, where)
-        n_samples, n_features = matrix.shape
-        # Integers are checked as float64.
-        itemsize = matrix.dtype.itemsize if matrix.dtype.kind in "bf" or matrix.dtype == np.uint8 else 8
-        self._row_bytes = max(1, n_features * itemsize)
-        self._rows, self._chunk = rows, chunk
-        self.facts = SourceFacts(
-            "dense", description, identity, n_samples * n_features * matrix.dtype.itemsize, in_memory, n_samples,
-            n_features, labels=as_labels(y, n_samples, where),
-            least_run_bytes=min(chunk, n_samples) * self._row_bytes // DENSE_FACTOR,
-        )  # fmt: skip
 
-    def parts(self, max_bytes: int) -> Sequence[SourcePart]:
-        """Cut the rows."""
-        n_samples = self.facts.n_samples
-        assert n_samples is not None
-        step = max(1, DENSE_FACTOR * max_bytes // self._row_bytes // self._chunk) * self._chunk
-        return [self._rows(start, min(start + step, n_samples)) for start in range(0, n_samples, step)]
+def row_ranges(matrix: Any, max_bytes: int, chunk: int = 1) -> list[tuple[int, int]]:
+    """Cut the rows of a dense matrix into ranges of whole chunks, for parts of at most `max_bytes`."""
+    n_samples = matrix.shape[0]
+    step = max(1, DENSE_FACTOR * max_bytes // _row_bytes(matrix) // chunk) * chunk
+    return [(start, min(start + step, n_samples)) for start in range(0, n_samples, step)]
+
+
+def _row_bytes(matrix: Any) -> int:
+    """Return the bytes that a row takes during an ingest: integers are checked as float64."""
+    narrow = matrix.dtype.kind in "bf" or matrix.dtype == np.uint8
+    return max(1, int(matrix.shape[1]) * int(matrix.dtype.itemsize if narrow else 8))
 
 
 def check_dense(matrix: Any, where: str) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.ingestion.source import CutSource, Source, SourcePart
+from gdm_dask.ingestion.source import Source, SourcePart
+from gdm_dask.ingestion.sources.lookalikes.rows import mix
 from gdm_dask.system.jit import allocating
 
 
@@ -28,7 +29,7 @@ def split_source(source: Source, test_fraction: float, seed: int, part: str) -> 
         return [SplitPart(whole, test_fraction, seed, part) for whole in source.parts(max_bytes)]
 
     description = {**facts.description, "part": part, "test_fraction": test_fraction, "split_seed": seed}
-    return CutSource(replace(facts, description=description, n_samples=None), cut)
+    return Source(replace(facts, description=description, n_samples=None), cut)
 
 
 @dataclass(frozen=True)
@@ -74,20 +75,13 @@ def chances(slab: Slab, seed: int) -> np.ndarray:
 
 
 @allocating
-def _mix(x):  # type: ignore[no-untyped-def]
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@allocating
 def _chances(labels, features, samples, values, seed):  # type: ignore[no-untyped-def]
     totals = np.empty(len(labels), np.uint64)
     for i in range(len(labels)):
-        totals[i] = _mix(labels[i] + np.uint64(0x9E3779B97F4A7C15))
+        totals[i] = mix(labels[i] + np.uint64(0x9E3779B97F4A7C15))
     for k in range(len(features)):
-        totals[samples[k]] += _mix(_mix(np.uint64(features[k]) + np.uint64(1)) ^ values[k])
+        totals[samples[k]] += mix(mix(np.uint64(features[k]) + np.uint64(1)) ^ values[k])
     out = np.empty(len(labels))
     for i in range(len(labels)):
-        out[i] = np.float64(_mix(totals[i] ^ _mix(seed + np.uint64(1))) >> np.uint64(11)) / 9007199254740992.0
+        out[i] = np.float64(mix(totals[i] ^ mix(seed + np.uint64(1))) >> np.uint64(11)) / 9007199254740992.0
     return out

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import from_object
 from gdm_dask.ingestion.slab import Slab, row_slab
-from gdm_dask.ingestion.source import CutSource, IngestOptions, Source, SourceFacts
+from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts
 from gdm_dask.ingestion.sources import open_source
 from gdm_dask.ingestion.sources.documents import further_documents, training_documents
 from gdm_dask.ingestion.sources.documents.corpus import Corpus, open_corpus
@@ -218,42 +219,22 @@ def shifted_source(images: np.ndarray, labels: np.ndarray, shift: int) -> Source
     flat = from_object(images.reshape(n, -1), labels)  # checks, and the checksum
     n_features = (rows + 2 * shift) * (columns + 2 * shift)
 
-    def cut(max_bytes: int) -> list[ShiftedImages]:
-        del max_bytes
-        return [ShiftedImages(images, shift, down, right, k * n) for k, (down, right) in enumerate(shifts)]
-
+    parts = [
+        OneSlab(images.nbytes, partial(_shifted, images, shift, down, right, k * n))
+        for k, (down, right) in enumerate(shifts)
+    ]
     facts = SourceFacts(
         "sparse", {"format": "shifted images", "shift": shift}, flat.facts.identity, images.nbytes * len(shifts),
         in_memory=True, n_samples=n * len(shifts), n_features=n_features, labels=np.tile(labels, len(shifts)),
     )  # fmt: skip
-    return CutSource(facts, cut)
+    return Source(facts, lambda max_bytes: parts)
 
 
-@dataclass(frozen=True)
-class ShiftedImages:
-    """All images, moved by the same number of pixels within their frame."""
-
-    images: np.ndarray
-    shift: int
-    down: int
-    right: int
-    first_sample: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the images in bytes."""
-        return self.images.nbytes
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        yield self._load
-
-    def _load(self) -> Slab:
-        samples, rows, columns = np.nonzero(self.images)
-        width = self.images.shape[2] + 2 * self.shift
-        features = (rows + self.down) * width + columns + self.right
-        values = self.images[samples, rows, columns]
-        return row_slab(len(self.images), features, samples, values, self.first_sample)
+def _shifted(images: np.ndarray, shift: int, down: int, right: int, first_sample: int) -> Slab:
+    """Return all images, moved by the same number of pixels within their frame."""
+    samples, rows, columns = np.nonzero(images)
+    features = (rows + down) * (images.shape[2] + 2 * shift) + columns + right
+    return row_slab(len(images), features, samples, images[samples, rows, columns], first_sample)
 
 
 _WEIGHED = ("matrix", "arrays", "documents")

@@ -9,14 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.sources.lines import compression_of, unpacked_lines
-from gdm_dask.store.folder import Folder, Url, open_file, options_of
+from gdm_dask.ingestion.sources.lines import compression_of, open_text
+from gdm_dask.store.folder import Folder, Url, options_of
 
 MATRIX, CELLS = "matrix.mtx", "barcodes.tsv"
 #: Lists of features: genes or mixed features, genes in old versions, and peaks.
 FEATURES = ("features.tsv", "genes.tsv", "peaks.bed")
-#: Bytes to unpack at a time.
-_PIECE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,11 @@ def _named(path: str) -> list[str]:
 
 def _rows(path: str) -> list[list[str]]:
     """Return the words of each line, except for comments."""
-    if compression_of(path):
-        content = b"".join(unpacked_lines(path, _PIECE))
-    else:
-        with open_file(path) as file:
-            content = file.read()
+    with open_text(path) as lines:
+        content = lines.read()
     try:
-        lines = content.decode().splitlines()
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: this is not text: {error}") from error
-    return [line.split("\t") for line in lines if line and not line.startswith("#")]
+    found = [line.rstrip("\r") for line in text.split("\n")]
+    return [line.split("\t") for line in found if line and not line.startswith("#")]

@@ -8,15 +8,25 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Callable, Iterator
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.plan import byte_ranges
+from gdm_dask.ingestion.slab import Slab
 from gdm_dask.store.folder import Folder, open_file
 from gdm_dask.system.resources import format_bytes
 from gdm_dask.system.scratch import work_space
+
+#: Consecutive pieces of text: a function that counts the lines of the file before the piece, and whole lines.
+Pieces: TypeAlias = Iterable[tuple[Callable[[], int], bytes | np.ndarray]]
+#: Parses pieces with at most so many bytes in all.
+Parser: TypeAlias = Callable[[Pieces, int], Slab]
 
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
@@ -35,6 +45,71 @@ def compression_of(path: str) -> str | None:
     """Return the compression suffix of a file name, or None."""
     suffix = os.path.splitext(path)[1].lower()
     return suffix if suffix in COMPRESSIONS else None
+
+
+@contextmanager
+def open_text(path: str) -> Iterator[IO[bytes]]:
+    """Open a plain or compressed file for reading lines."""
+    suffix = compression_of(path)
+    with open_file(path) as raw:
+        if suffix is None:
+            yield io.BufferedReader(raw)  # type: ignore[type-var]
+            return
+        try:
+            yield COMPRESSIONS[suffix](raw)
+        except DAMAGED as error:
+            raise BadInput(f"{path}: the compressed data is damaged or cut off ({error}). Fetch it again.") from error
+
+
+def text_parts(path: str, size: int, max_bytes: int, parse: Parser, begin: int = 0) -> list[TextPart]:
+    """Cut a file of `size` bytes, behind a header of `begin` bytes, into byte ranges; a compressed one is one part."""
+    if compression_of(path):
+        return [TextPart(path, begin, size, max_bytes, parse)]
+    ranges = byte_ranges(size - begin, max_bytes)
+    return [TextPart(path, begin + start, begin + stop, max_bytes, parse) for start, stop in ranges]
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """The lines of a plain file that begin in a byte range; of a compressed one, all from unpacked byte `start` on.
+
+    They are parsed about `run_bytes` at a time.
+    """
+
+    path: str
+    start: int
+    stop: int
+    run_bytes: int
+    parse: Parser
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return self.stop - (0 if compression_of(self.path) else self.start)
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """Yield one slab of a plain file, several of a compressed one."""
+        if not compression_of(self.path):
+            yield self._load
+            return
+        skip, number = self.start, 0
+        for text in unpacked_lines(self.path, self.run_bytes):
+            lines = text[skip:]
+            number += text.count(b"\n", 0, skip)
+            yield partial(self.parse, [(partial(int, number), lines)], len(lines))
+            number += lines.count(b"\n")
+            skip = 0
+
+    def _load(self) -> Slab:
+        first, last = line_range(self.path, self.start, self.stop, max(self.run_bytes, LONG_LINE))
+        pieces = read_lines(self.path, first, last)
+        return self.parse(((partial(count_lines, self.path, place), lines) for place, lines in pieces), last - first)
+
+
+def joined(pieces: Pieces) -> tuple[Callable[[], int], bytes]:
+    """Return the text of all pieces, and a function that counts the lines before it."""
+    found = [(lines_before, bytes(lines)) for lines_before, lines in pieces] or [(int, b"")]
+    return found[0][0], b"".join(lines for _, lines in found)
 
 
 def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int, int]:
@@ -100,12 +175,6 @@ def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarr
                 place, filled = place + end, filled - end
 
 
-def lines_of(path: str, start: int, stop: int, longest_line: int) -> bytes:
-    """Return the lines of a plain file that begin in a byte range."""
-    bounds = line_range(path, start, stop, max(longest_line, LONG_LINE))
-    return b"".join(lines.tobytes() for _, lines in read_lines(path, *bounds))
-
-
 def read_into(path: str, offset: int, out: np.ndarray) -> None:
     """Fill a contiguous array from a file."""
     target = out.reshape(-1).view(np.uint8)
@@ -157,14 +226,10 @@ def count_lines(path: str, start: int) -> int:
 
 def unpacked_lines(path: str, run_bytes: int) -> Iterator[bytes]:
     """Yield whole lines of a compressed file, about `run_bytes` at a time."""
-    suffix = compression_of(path)
-    assert suffix is not None
     done, lines, rest = 0, 0, b""
-    with open_file(path) as raw:
+    with open_file(path) as raw, COMPRESSIONS[compression_of(path) or ""](raw) as file:
         while True:
             try:
-                if done == 0:
-                    file = COMPRESSIONS[suffix](raw)
                 part = file.read(run_bytes)
             except DAMAGED as error:
                 raise BadInput(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
-from gdm_dask.ingestion.source import DenseSource, IngestOptions, only_file
+from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, dense_facts, only_file, row_ranges
 from gdm_dask.ingestion.sources.lines import read_into
 from gdm_dask.store.folder import file_info, open_file
 from gdm_dask.system.resources import BAD_ARRAYS, read_header
@@ -22,7 +20,7 @@ from gdm_dask.system.resources import BAD_ARRAYS, read_header
 READERS = 16
 
 
-class NpyMatrix(DenseSource):
+class NpyMatrix(Source):
     """A dense ``.npy`` matrix, read slab by slab."""
 
     suffixes = (".npy",)
@@ -42,42 +40,26 @@ class NpyMatrix(DenseSource):
         except (ValueError, *BAD_ARRAYS) as error:
             raise BadInput(f"{path}: not a complete .npy matrix of numbers: {error}") from error
 
-        def rows(start: int, stop: int) -> NpyRows:
-            return NpyRows(path, offset, dtype, matrix.shape, by_columns, start, stop)
+        def cut(max_bytes: int) -> list[OneSlab]:
+            read = partial(_read_rows, path, offset, matrix.shape, dtype, by_columns)
+            ranges = row_ranges(matrix, max_bytes)
+            return [OneSlab(matrix[start:stop].nbytes, partial(read, start, stop)) for start, stop in ranges]
 
-        return cls(matrix, rows, y, path, {"format": "npy", "files": [path]}, {"files": [info]})
+        return cls(dense_facts(matrix, y, path, {"format": "npy", "files": [path]}, {"files": [info]}), cut)
 
 
-@dataclass(frozen=True)
-class NpyRows:
-    """Rows of a matrix in a ``.npy`` file; read, not mapped, to keep the memory use as planned."""
-
-    path: str
-    offset: int
-    dtype: np.dtype
-    shape: tuple[int, int]
-    by_columns: bool
-    start: int
-    stop: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows."""
-        return (self.stop - self.start) * self.shape[1] * self.dtype.itemsize
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        yield self._load
-
-    def _load(self) -> Slab:
-        n_samples, n_features = self.shape
-        n_rows, itemsize = self.stop - self.start, self.dtype.itemsize
-        if not self.by_columns:
-            rows = np.empty((n_rows, n_features), self.dtype)
-            read_into(self.path, self.offset + self.start * n_features * itemsize, rows)
-            return dense_slab(rows.astype(self.dtype.newbyteorder("="), copy=False), self.start)
-        columns = np.empty((n_features, n_rows), self.dtype)
-        starts = [self.offset + (feature * n_samples + self.start) * itemsize for feature in range(n_features)]
+def _read_rows(
+    path: str, offset: int, shape: tuple[int, int], dtype: np.dtype, by_columns: bool, start: int, stop: int
+) -> Slab:
+    """Read rows of the matrix that begins at `offset`; they are not mapped, to keep the memory use as planned."""
+    n_samples, n_features = shape
+    if by_columns:
+        columns = np.empty((n_features, stop - start), dtype)
+        places = [offset + (feature * n_samples + start) * dtype.itemsize for feature in range(n_features)]
         with ThreadPoolExecutor(READERS) as readers:
-            list(readers.map(partial(read_into, self.path), starts, columns))
-        return dense_slab(columns.astype(self.dtype.newbyteorder("="), copy=False).T, self.start)
+            list(readers.map(partial(read_into, path), places, columns))
+        rows = columns.T
+    else:
+        rows = np.empty((stop - start, n_features), dtype)
+        read_into(path, offset + start * n_features * dtype.itemsize, rows)
+    return dense_slab(rows.astype(dtype.newbyteorder("="), copy=False), start)

@@ -23,14 +23,10 @@ _LABEL_KEYS = ("y", "labels", "label", "target")
 _ERRORS = (ValueError, *BAD_ARRAYS)
 
 
-@dataclass(frozen=True)
 class NpzMatrix(Source):
     """A sparse matrix written by ``scipy.sparse.save_npz`` (csr, csc or coo), streamed."""
 
     suffixes = (".npz",)
-    facts: SourceFacts
-    path: str
-    layout: str
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> NpzMatrix:
@@ -57,15 +53,9 @@ class NpzMatrix(Source):
             "sparse", {"format": f"npz {layout}", "files": [path]}, {"files": [info]}, info["size"],
             n_samples=n_samples, n_features=n_features, labels=as_labels(labels, n_samples, path), scratch_factor=4,
         )  # fmt: skip
-        return cls(facts, path, layout)
-
-    def parts(self, max_bytes: int) -> list[NpzEntries]:
-        """Return one part: the file is read from start to end."""
-        n_samples, n_features, nbytes = self.facts.n_samples, self.facts.n_features, self.facts.nbytes
-        assert n_samples is not None
-        assert n_features is not None
-        assert nbytes is not None
-        return [NpzEntries(self.path, self.layout, (n_samples, n_features), max_bytes, nbytes)]
+        shape = (n_samples, n_features)
+        # One part: the file is read from start to end.
+        return cls(facts, lambda max_bytes: [NpzEntries(path, layout, shape, max_bytes, info["size"])])
 
 
 @dataclass(frozen=True)

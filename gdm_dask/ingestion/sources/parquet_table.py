@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,72 +11,41 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import frame_values
 from gdm_dask.ingestion.slab import Slab, dense_slab
-from gdm_dask.ingestion.source import DENSE_FACTOR, IngestOptions, Source, SourceFacts, as_labels, only_file
-from gdm_dask.ingestion.sources.table_columns import Columns, tell_apart
-from gdm_dask.store.folder import file_info, open_file
+from gdm_dask.ingestion.source import DENSE_FACTOR, IngestOptions, OneSlab, Source, only_file
+from gdm_dask.ingestion.sources.table_columns import table_facts, tell_apart
+from gdm_dask.store.folder import open_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
 class ParquetTable(Source):
-    """A Parquet file; see `Columns`."""
+    """A Parquet file; see `gdm_dask.ingestion.sources.table_columns.Columns`."""
 
     suffixes = (".parquet",)
-    facts: SourceFacts
-    path: str
-    columns: Columns
-    group_rows: list[int]  # rows in each group
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> ParquetTable:
         """Open a file; `y` is the name of a column, an array, or the path of a file."""
         path = only_file(paths)
-        info = file_info(path)
         groups, names = _read(path, lambda file: (_group_rows(file), list(file.schema_arrow.names)))
         columns = tell_apart(names, y, options.weight_column, path)
-        read = {place: _column(path, columns, place) for place in columns.others}
-        labels = y if columns.target is None else read[columns.target]
-        weights = None if columns.weights is None else read[columns.weights]
-        ids = None if columns.ids is None else read[columns.ids].astype(str).tolist()
-        n_features = len(columns.features)
-        facts = SourceFacts(
-            "dense", {"format": "parquet", "files": [path], "target": y if columns.target is not None else None},
-            {"files": [info]}, info["size"], n_samples=sum(groups), n_features=n_features,
-            labels=as_labels(labels, sum(groups), path, ids), sample_weight=weights,
-            feature_names=columns.feature_names, sample_ids=ids, scratch_factor=20,
-            least_run_bytes=2 * 8 * n_features * max(groups, default=0) // DENSE_FACTOR,
-        )  # fmt: skip
-        return cls(facts, path, columns, groups)
-
-    def parts(self, max_bytes: int) -> Sequence[ParquetRows]:
-        """Return one part per group of rows."""
-        nbytes = (self.facts.nbytes or 0) // max(1, len(self.group_rows))
-        starts = np.concatenate([[0], np.cumsum(self.group_rows)]).tolist()
-        return [
-            ParquetRows(self.path, self.columns, number, start, nbytes)
-            for number, start in zip(range(len(self.group_rows)), starts, strict=False)
+        read = {place: _column(path, names[place]) for place in columns.others}
+        least = 2 * 8 * len(columns.features) * max(groups, default=0) // DENSE_FACTOR
+        facts = table_facts("parquet", path, columns, y, read, sum(groups), scratch_factor=20, least_run_bytes=least)
+        nbytes = (facts.nbytes or 0) // max(1, len(groups))
+        starts = np.concatenate([[0], np.cumsum(groups)]).tolist()
+        parts = [
+            OneSlab(nbytes, partial(_load, path, columns.feature_names, number, start))
+            for number, start in enumerate(starts[:-1])
         ]
+        return cls(facts, lambda max_bytes: parts)
 
 
-@dataclass(frozen=True)
-class ParquetRows:
-    """A group of rows of a Parquet file."""
-
-    path: str
-    columns: Columns
-    group: int
-    first_sample: int
-    nbytes: int
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        yield self._load
-
-    def _load(self) -> Slab:
-        frame = _read(self.path, partial(_frame, names=self.columns.feature_names, group=self.group))
-        return dense_slab(frame_values(frame), self.first_sample)
+def _load(path: str, names: list[str], group: int, first_sample: int) -> Slab:
+    """Return a group of rows."""
+    frame = _read(path, partial(_frame, names=names, group=group))
+    return dense_slab(frame_values(frame), first_sample)
 
 
 def _frame(file: Any, names: list[str], group: int | None = None) -> pd.DataFrame:
@@ -86,8 +54,7 @@ def _frame(file: Any, names: list[str], group: int | None = None) -> pd.DataFram
     return found[names]
 
 
-def _column(path: str, columns: Columns, place: int) -> np.ndarray:
-    name = columns.names[place]
+def _column(path: str, name: str) -> np.ndarray:
     return np.asarray(_read(path, partial(_frame, names=[name]))[name].to_numpy())
 
 

@@ -7,16 +7,16 @@ variant. Needs bed-reader.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, loose_slab
-from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
+from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts, as_labels, only_file
 from gdm_dask.store.folder import file_info
 from gdm_dask.store.target_files import as_columns
 
@@ -27,13 +27,10 @@ _MISSING = -127
 _UNKNOWN = ("-9", "0", "NA", "nan")
 
 
-@dataclass(frozen=True)
 class PlinkGenotypes(Source):
     """A ``.bed`` file; the target is the phenotype of the ``.fam`` file, unless another one is given."""
 
     suffixes = (".bed",)
-    facts: SourceFacts
-    path: str
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> PlinkGenotypes:
@@ -56,47 +53,29 @@ class PlinkGenotypes(Source):
             n_features=n_features, labels=as_labels(labels, n_samples, path, ids), feature_names=names,
             sample_ids=ids, scratch_factor=32, least_run_bytes=_GENOTYPE_BYTES * n_samples,
         )  # fmt: skip
-        return cls(facts, path)
 
-    def parts(self, max_bytes: int) -> Sequence[Variants]:
-        """Return ranges of variants."""
-        n_samples, n_features = self.facts.n_samples or 0, self.facts.n_features or 0
-        step = max(1, max_bytes // max(1, _GENOTYPE_BYTES * n_samples))
-        shape = (n_samples, n_features)
-        return [
-            Variants(self.path, shape, start, min(start + step, n_features)) for start in range(0, n_features, step)
-        ]
+        def cut(max_bytes: int) -> list[OneSlab]:
+            step = max(1, max_bytes // max(1, _GENOTYPE_BYTES * n_samples))
+            ranges = [(start, min(start + step, n_features)) for start in range(0, n_features, step)]
+            n_bytes = -(-n_samples // 4)  # of a variant
+            read = partial(_variants, path, (n_samples, n_features))
+            return [OneSlab((stop - start) * n_bytes, partial(read, start, stop)) for start, stop in ranges]
+
+        return cls(facts, cut)
 
 
-@dataclass(frozen=True)
-class Variants:
-    """Consecutive variants of all samples."""
-
-    path: str
-    shape: tuple[int, int]
-    start: int
-    stop: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the file: four genotypes a byte."""
-        return (self.stop - self.start) * -(-self.shape[0] // 4)
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        yield self._load
-
-    def _load(self) -> Slab:
-        with _opened(self.path, iid_count=self.shape[0], sid_count=self.shape[1], skip_format_check=True) as bed:
-            found = bed.read(index=np.s_[:, self.start : self.stop], dtype="int8", order="F", num_threads=1).T
-        features, samples = np.nonzero(found)
-        values = found[features, samples].astype(np.float64)
-        missing = values == _MISSING
-        if missing.any():
-            known = found != _MISSING
-            means = np.where(known, found, 0).sum(axis=1) / np.maximum(1, known.sum(axis=1))
-            values[missing] = means[features[missing]]
-        return loose_slab(features + self.start, samples, values)
+def _variants(path: str, shape: tuple[int, int], start: int, stop: int) -> Slab:
+    """Return consecutive variants of all samples."""
+    with _opened(path, iid_count=shape[0], sid_count=shape[1], skip_format_check=True) as bed:
+        found = bed.read(index=np.s_[:, start:stop], dtype="int8", order="F", num_threads=1).T
+    features, samples = np.nonzero(found)
+    values = found[features, samples].astype(np.float64)
+    missing = values == _MISSING
+    if missing.any():
+        known = found != _MISSING
+        means = np.where(known, found, 0).sum(axis=1) / np.maximum(1, known.sum(axis=1))
+        values[missing] = means[features[missing]]
+    return loose_slab(features + start, samples, values)
 
 
 @contextmanager

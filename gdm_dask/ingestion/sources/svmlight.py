@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import itertools
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts
-from gdm_dask.ingestion.sources.lines import (
-    LONG_LINE,
-    compression_of,
-    count_lines,
-    line_range,
-    read_lines,
-    unpacked_lines,
-)
+from gdm_dask.ingestion.sources.lines import Pieces, TextPart, compression_of, text_parts
 from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, parse
 from gdm_dask.store.folder import file_info
 from gdm_dask.system.scratch import work_space
@@ -30,14 +21,10 @@ from gdm_dask.system.scratch import work_space
 _PACKED_SCRATCH = 6
 
 
-@dataclass(frozen=True)
 class SvmlightText(Source):
     """One or several svmlight files as one set."""
 
     suffixes = (".svm", ".svmlight", ".libsvm")
-    facts: SourceFacts
-    paths: list[str]
-    options: IngestOptions
 
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> SvmlightText:
@@ -49,76 +36,17 @@ class SvmlightText(Source):
             "sparse", {"format": "svmlight", "files": paths}, {"files": infos}, sum(info["size"] for info in infos),
             scratch_factor=_PACKED_SCRATCH if any(map(compression_of, paths)) else 1,
         )  # fmt: skip
-        return cls(facts, paths, options)
 
-    def parts(self, max_bytes: int) -> list[TextRange | CompressedText]:
-        """Return byte ranges of plain files; a compressed file is one part."""
-        found: list[TextRange | CompressedText] = []
-        longest = max(max_bytes, LONG_LINE)
-        for path, info in zip(self.paths, self.facts.identity["files"], strict=True):
-            if compression_of(path):
-                found.append(CompressedText(path, info["size"], max_bytes, self.options))
-            else:
-                ranges = byte_ranges(info["size"], max_bytes)
-                found += [TextRange(path, start, stop, longest, self.options) for start, stop in ranges]
-        return found
+        def cut(max_bytes: int) -> list[TextPart]:
+            files = zip(paths, infos, strict=True)
+            parts = [text_parts(p, info["size"], max_bytes, partial(parse_slab, p, options)) for p, info in files]
+            return list(itertools.chain.from_iterable(parts))
+
+        return cls(facts, cut)
 
 
-@dataclass(frozen=True)
-class TextRange:
-    """The lines of a plain file that begin within a byte range."""
-
-    path: str
-    start: int
-    stop: int
-    longest_line: int
-    options: IngestOptions
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the range."""
-        return self.stop - self.start
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-
-        def load() -> Slab:
-            first, last = line_range(self.path, self.start, self.stop, self.longest_line)
-            pieces = read_lines(self.path, first, last)
-            numbered = ((partial(count_lines, self.path, place), lines) for place, lines in pieces)
-            return parse_slab(numbered, last - first, self.path, self.options)
-
-        yield load
-
-
-@dataclass(frozen=True)
-class CompressedText:
-    """A compressed file, read from its beginning, one slab after the other."""
-
-    path: str
-    nbytes: int
-    run_bytes: int
-    options: IngestOptions
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab per `run_bytes` of unpacked text."""
-        line = 0
-        for buffer in unpacked_lines(self.path, self.run_bytes):
-            yield partial(parse_slab, [(partial(int, line), buffer)], len(buffer), self.path, self.options)
-            line += buffer.count(b"\n")
-
-
-def parse_slab(
-    pieces: Iterable[tuple[Callable[[], int], bytes | np.ndarray]], nbytes: int, path: str, options: IngestOptions
-) -> Slab:
+def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -> Slab:
     """Parse consecutive pieces of text.
-
-    Parameters
-    ----------
-    pieces : iterable of pairs
-        A function that counts the lines of the file before the piece, and whole lines.
-    nbytes : int
-        Upper bound on the bytes of all pieces.
 
     Returns
     -------

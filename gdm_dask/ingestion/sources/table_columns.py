@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.source import SourceFacts, as_labels
+from gdm_dask.store.folder import file_info
 from gdm_dask.store.target_files import as_columns, split_column
 
 #: Names of the column that holds the sample ids: without a name, as pandas and R write row names.
@@ -62,6 +65,22 @@ def tell_apart(names: list[str], y: Any, weights: str | None, where: str) -> Col
     if not columns.features:
         raise BadInput(f"{where}: no column is left for the features; the columns are {_some(names)}")
     return columns
+
+
+def table_facts(
+    form: str, path: str, columns: Columns, y: Any, read: Mapping[int, np.ndarray], n_samples: int | None, **more: Any
+) -> SourceFacts:
+    """Return the facts about a table in a file, from the values of its columns that are not features (`read`)."""
+    labels = y if columns.target is None else read[columns.target]
+    ids = None if columns.ids is None else read[columns.ids].astype(str).tolist()
+    info = file_info(path)
+    return SourceFacts(
+        "dense", {"format": form, "files": [path], "target": y if columns.target is not None else None},
+        {"files": [info]}, info["size"], n_samples=n_samples, n_features=len(columns.features),
+        labels=as_labels(labels, n_samples or 0, path, ids),
+        sample_weight=None if columns.weights is None else read[columns.weights],
+        feature_names=columns.feature_names, sample_ids=ids, **more,
+    )  # fmt: skip
 
 
 def check_named(y: Any, names: list[str], where: str) -> None:

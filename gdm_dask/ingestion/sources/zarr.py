@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,18 @@ from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
-from gdm_dask.ingestion.source import DenseSource, IngestOptions, check_dense, only_file
+from gdm_dask.ingestion.source import (
+    IngestOptions,
+    OneSlab,
+    Source,
+    dense_facts,
+    only_file,
+    row_ranges,
+)
 from gdm_dask.store.folder import Folder, client_options, version_of
 
 
-class ZarrMatrix(DenseSource):
+class ZarrMatrix(Source):
     """A dense 2-D Zarr array."""
 
     suffixes = (".zarr",)
@@ -27,16 +33,27 @@ class ZarrMatrix(DenseSource):
 
         path = only_file(paths)
         try:
-            matrix = zarr.open_array(path, mode="r", storage_options=client_options(path) or None)
+            matrix = _opened(path)
         except (OSError, ValueError, KeyError, zarr.errors.BaseZarrError) as error:
             raise BadInput(f"{path}: not a Zarr array: {error}") from error
-        check_dense(matrix, path)
 
-        def rows(start: int, stop: int) -> ZarrRows:
-            return ZarrRows(path, start, stop, (stop - start) * matrix.shape[1] * matrix.dtype.itemsize)
+        def cut(max_bytes: int) -> list[OneSlab]:
+            row_bytes = matrix.shape[1] * matrix.dtype.itemsize
+            ranges = row_ranges(matrix, max_bytes, matrix.chunks[0])
+            return [OneSlab((stop - start) * row_bytes, partial(_read, path, start, stop)) for start, stop in ranges]
 
-        identity = {"files": [_tree_info(path)]}
-        return cls(matrix, rows, y, path, {"format": "zarr", "files": [path]}, identity, matrix.chunks[0])
+        description, identity = {"format": "zarr", "files": [path]}, {"files": [_tree_info(path)]}
+        return cls(dense_facts(matrix, y, path, description, identity, matrix.chunks[0]), cut)
+
+
+def _opened(path: str) -> Any:
+    import zarr
+
+    return zarr.open_array(path, mode="r", storage_options=client_options(path) or None)
+
+
+def _read(path: str, start: int, stop: int) -> Slab:
+    return dense_slab(np.asarray(_opened(path)[start:stop]), start)
 
 
 def _tree_info(path: str) -> dict[str, Any]:
@@ -44,20 +61,3 @@ def _tree_info(path: str) -> dict[str, Any]:
     found = Folder(path).find()
     files = sorted((name, info["size"], version_of(info)) for name, info in found.items())
     return {"size": sum(info["size"] for info in found.values()), "changed": f"{crc32c(repr(files).encode()):08x}"}
-
-
-@dataclass(frozen=True)
-class ZarrRows:
-    """Rows of a Zarr array."""
-
-    path: str
-    start: int
-    stop: int
-    nbytes: int
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        import zarr
-
-        matrix = zarr.open_array(self.path, mode="r", storage_options=client_options(self.path) or None)
-        yield lambda: dense_slab(np.asarray(matrix[self.start : self.stop]), self.start)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,30 +13,12 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import from_object, matrix_slab
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.ingestion.source import CutSource, Source, SourceFacts
+from gdm_dask.ingestion.source import OneSlab, Source, SourceFacts
 from gdm_dask.ingestion.sources.documents.corpus import Corpus
 from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings, Vocabulary, count_vocabulary, hashed_names
 
 #: Bytes of text vectorised at a time.
 BATCH_BYTES = 2 << 20
-
-
-@dataclass(frozen=True)
-class DocumentBatch:
-    """Some documents, counted with a vocabulary."""
-
-    corpus: Corpus
-    vocabulary: Vocabulary
-    numbers: np.ndarray
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the records."""
-        return int(self.corpus.lengths[self.numbers].sum())
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield one slab."""
-        yield lambda: matrix_slab(self.vocabulary.rows(self.corpus.read(self.numbers)), int(self.numbers[0]))
 
 
 def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabulary | None = None) -> Source:
@@ -58,21 +41,23 @@ def document_source(corpus: Corpus, settings: TextSettings, vocabulary: Vocabula
         empty = Vocabulary(settings, [], [])
         source.facts = replace(source.facts, description=description, identity=identity, vocabulary=empty)
         return source
-    if vocabulary is None:
-        vocabulary = count_vocabulary(read_batches(corpus), settings)
-    if len(vocabulary) == 0:
+    known = count_vocabulary(read_batches(corpus), settings) if vocabulary is None else vocabulary
+    if len(known) == 0:
         raise BadInput(f"no n-gram occurs in {settings.min_df} documents; lower `min_df`")
-    known = vocabulary
 
-    def cut(max_bytes: int) -> list[DocumentBatch]:
+    def load(batch: np.ndarray) -> Slab:
+        return matrix_slab(known.rows(corpus.read(batch)), int(batch[0]))
+
+    def cut(max_bytes: int) -> list[OneSlab]:
         del max_bytes  # batches have a fixed size
-        return [DocumentBatch(corpus, known, batch) for batch in corpus.batches(BATCH_BYTES)]
+        batches = corpus.batches(BATCH_BYTES)
+        return [OneSlab(int(corpus.lengths[batch].sum()), partial(load, batch)) for batch in batches]
 
     facts = SourceFacts(
         "sparse", description, identity, int(corpus.lengths.sum()), in_memory=True, n_samples=len(corpus),
         n_features=len(known), labels=corpus.labels, feature_names=known.names, vocabulary=known, scratch_factor=8,
     )  # fmt: skip
-    return CutSource(facts, cut)
+    return Source(facts, cut)
 
 
 def training_documents(corpus: Corpus, settings: TextSettings, named: bool = False) -> tuple[Source, dict[str, Any]]:

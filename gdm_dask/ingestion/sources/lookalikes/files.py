@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,10 +16,10 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import run_ingest
+from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sources.lookalikes import (
     LOOKALIKES,
     Lookalike,
-    LookalikeRows,
     lookalike_parts,
     lookalike_source,
     plant,
@@ -130,17 +130,17 @@ def write_text(
         _whole(path) as file,
     ):
         waiting = iter(jobs)
-        running = [(job, pool.submit(text_of, job)) for job in islice(waiting, workers)]
+        running = [(job, pool.submit(text_of, job.load)) for job in islice(waiting, workers)]
         while running:
             job, text = running.pop(0)
             file.write(text.result().data)
             progress(job.nbytes)
-            running += [(job, pool.submit(text_of, job)) for job in islice(waiting, 1)]
+            running += [(job, pool.submit(text_of, job.load)) for job in islice(waiting, 1)]
 
 
-def text_of(job: LookalikeRows) -> np.ndarray:
+def text_of(load: Callable[[], Slab]) -> np.ndarray:
     """Return samples of a lookalike as svmlight text; features are numbered from 1."""
-    slab = next(job.slabs())()
+    slab = load()
     assert slab.labels is not None
     assert slab.features is not None
     assert slab.values is not None

@@ -16,7 +16,7 @@ SCALE = 1e6
 
 
 @inlined
-def _mix(state):
+def mix(state):
     """Return a well-mixed 64-bit number from a counter (the finaliser of SplitMix64)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -26,14 +26,14 @@ def _mix(state):
 @inner
 def _stream(seed, number, purpose):
     """Return the first state of a row's random numbers for one purpose."""
-    state = _mix(np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(purpose))
-    return _mix(state + np.uint64(number) * np.uint64(0xD1342543DE82EF95))
+    state = mix(np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(purpose))
+    return mix(state + np.uint64(number) * np.uint64(0xD1342543DE82EF95))
 
 
 @inlined
 def _uniform(state, k):
     """Return the k-th number in (0, 1) of a stream."""
-    bits = _mix(state + np.uint64(k + 1) * np.uint64(0x9E3779B97F4A7C15))
+    bits = mix(state + np.uint64(k + 1) * np.uint64(0x9E3779B97F4A7C15))
     return (np.float64(bits >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
 
 
