@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,18 +74,14 @@ class BlockTask:
 
 
 @dataclass(frozen=True)
-class MergeCommon:
+class Merge:
     """Arguments shared by all block tasks; they are sent with each task, so they are small."""
 
-    runs: list[Run]
-    first_samples: list[int]
-    n_samples: int
-    value_type: str
+    parts: Partition  # without its targets
     codec: str
     store: Folder
     entries: Path
-    pieces_bytes: int
-    decimals: int | None
+    pieces_bytes: int  # of runs that a task holds at a time, unless a single piece takes more
 
 
 def make_blocks(
@@ -95,25 +91,17 @@ def make_blocks(
     """Make all blocks; return their entries in order, and the number of blocks reused from an earlier attempt."""
     tasks = _plan_blocks(parts, options.block_bytes, names, memory_limit)
     largest = max(task.nbytes + _largest_slice(task, parts) for task in tasks)
-    behind = staging.store.bytes_behind
-    at_once = plan.merge_workers(
-        memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest, behind
-    )  # fmt: skip
-    common = MergeCommon(
-        parts.runs, parts.first_samples, parts.n_samples, parts.value_type, options.codec, staging.store,
-        staging.entries,
-        plan.pieces_bytes(memory_limit, at_once, not engine.shares_memory, parts.n_features, largest, behind),
-        parts.runs[0].decimals if len({run.decimals for run in parts.runs}) == 1 else None,
-    )  # fmt: skip
-    task = partial(block_task, common=common)
+    at_once, pieces_bytes = plan.merge_plan(
+        memory_limit, engine.n_workers, not engine.shares_memory, parts.n_features, largest, staging.store.bytes_behind
+    )
+    if at_once < engine.n_workers:
+        logger.info("the memory limit allows %d blocks at a time", at_once)
+    merge = Merge(replace(parts, packed_targets=None), options.codec, staging.store, staging.entries, pieces_bytes)
     with report("merge", sum(task.nbytes for task in tasks)) as progress:
-
-        def on_done(result: tuple[layout.BlockEntry, bool, int]) -> None:
-            progress(result[2])
-
-        if at_once < engine.n_workers:
-            logger.info("the memory limit allows %d blocks at a time", at_once)
-        results = engine.map(task, tasks, at_once=at_once, on_done=on_done, name="ingest-merge")
+        results = engine.map(
+            partial(block_task, merge=merge), tasks, at_once=at_once, on_done=lambda result: progress(result[2]),
+            name="ingest-merge",
+        )  # fmt: skip
     kept = sum(kept for _, kept, _ in results)
     if kept:
         logger.info("%d finished blocks of an earlier attempt were kept", kept)
@@ -151,99 +139,91 @@ def _plan_blocks(
     return tasks
 
 
-def block_task(task: BlockTask, common: MergeCommon) -> tuple[layout.BlockEntry, bool, int]:
+def block_task(task: BlockTask, merge: Merge) -> tuple[layout.BlockEntry, bool, int]:
     """Make one block, or reuse it from an earlier attempt; return (manifest entry, whether reused, bytes)."""
-    entry = finished_block(common.entries, task.number)
+    entry = finished_block(merge.entries, task.number)
     if entry is not None:
         try:
-            with common.store.ahead(layout.block_files(task.number, entry)) as folder:
-                layout.check_block(folder, task.number, entry, common.n_samples)
+            with merge.store.ahead(layout.block_files(task.number, entry)) as folder:
+                layout.check_block(folder, task.number, entry, merge.parts.n_samples)
             return entry, True, task.nbytes
         except DamagedStore as error:
             logger.warning("building block %d again: %s", task.number, error)
     if task.counts is not None and task.slices is not None:
-        block = assemble_sparse(
-            common.runs, task.slices, common.first_samples, common.n_samples, task.start, task.counts,
-            common.value_type, common.pieces_bytes, common.decimals,
-        )  # fmt: skip
+        block = assemble_sparse(merge.parts, task.slices, task.start, task.counts, merge.pieces_bytes)
     else:
-        block = assemble_dense(common.runs, common.n_samples, task.start, task.stop, common.value_type)
-    with common.store.behind() as folder:
-        entry = layout.write_block(folder, task.number, block, common.codec, task.names)
-    save_block(common.entries, task.number, entry)
+        block = assemble_dense(merge.parts, task.start, task.stop)
+    with merge.store.behind() as folder:
+        entry = layout.write_block(folder, task.number, block, merge.codec, task.names)
+    save_block(merge.entries, task.number, entry)
     return entry, False, task.nbytes
 
 
-def assemble_sparse(
-    runs: list[Run], slices: Slices, first_samples: list[int], n_samples: int, start: int, counts: np.ndarray,
-    value_type: str, most_bytes: int, decimals: int | None = None,
-) -> Block:  # fmt: skip
+def assemble_sparse(parts: Partition, slices: Slices, start: int, counts: np.ndarray, most_bytes: int) -> Block:
     """Assemble features `start` to ``start + len(counts)`` of all runs as a block.
 
     Parameters
     ----------
-    runs : list of Run
-        In the order of their samples.
+    parts : Partition
     slices : Slices
-        Position of the block in them.
-    first_samples : list of int
-        Number of each run's first sample.
-    n_samples : int
-        Total number of samples.
+        Position of the block in the runs.
     start : int
         First feature of the block.
     counts : ndarray of uint32
         Nonzeros of each feature of the block.
-    value_type : str
-        Value type of the store.
     most_bytes : int
         Maximum bytes of pieces held at a time, unless a single piece takes more.
-    decimals : int or None
-        Decimals of the values, if all runs have the same number.
 
     Returns
     -------
     Block
         Its indices and values are work space of this thread, valid until the next call.
     """
+    runs, decimals = parts.runs, parts.decimals
     indptr = np.zeros(len(counts) + 1, np.uint32)
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
     # Use work space left over from making the runs; the pieces are read into other work space.
     indices = work_space("keys 0", indptr[-1], np.uint32)
-    dtype = dtype_of(value_type) if decimals is None else np.dtype(np.int32)
-    values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype)
+    dtype = dtype_of(parts.value_type) if decimals is None else np.dtype(np.int32)
+    values = work_space("parsed values", 0 if parts.value_type == "one" else indptr[-1], dtype)
     cursors = indptr[:-1].copy()
-    firsts = np.array(first_samples, np.uint32)
+    first_samples = np.array(parts.first_samples, np.uint32)
     for group in groups(runs, slices, most_bytes):
-        part = read_pieces(runs, slices, group, value_type != "one", decimals is not None)
-        part_values = values[:0] if part.values is None else part.values
+        run = runs[group[0]]
+        # Of each run: start and end of its rows, start of its samples and of its values, and the feature before.
+        places = np.zeros((len(group), 5), np.uint64)
+        rows, places[:, 0] = _read_piece(runs, group, "rows", slices.rows)
+        places[:, 1] = places[:, 0] + 2 * np.diff(slices.rows[group])[:, 0].astype(np.uint64)
+        samples, places[:, 2] = _read_piece(runs, group, "samples", slices.nonzeros)
+        run_values = values[:0]
+        if len(values) and "values" in run.arrays:
+            run_values, places[:, 3] = _read_piece(runs, group, "values", slices.nonzeros)
+        places[:, 4] = slices.before[group]
+        power = None if decimals is not None or run.decimals is None else 10.0**run.decimals
         append_runs(
-            part.rows, part.samples, part_values, part.offsets, part.power, np.uint32(start), firsts[group], cursors,
-            indices, values,
-        )  # fmt: skip
+            rows, samples, run_values, places, power, np.uint32(start), first_samples[group], cursors, indices, values
+        )
     if any(run.n_samples == 0 for run in runs) and not rows_increase(indptr, indices):  # loose entries in any order
         twice = sort_rows(indptr, indices, values)
         if twice >= 0:
             raise BadInput(
                 f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first"
             )
-    stored = None if value_type == "one" else values
-    means, norms = sparse_moments(indptr, stored, n_samples, None if decimals is None else 10.0**decimals)
+    stored = None if parts.value_type == "one" else values
+    means, norms = sparse_moments(indptr, stored, parts.n_samples, None if decimals is None else 10.0**decimals)
     check_moments(means, norms, start)
-    return Block(start, start + len(counts), n_samples, stored, means, norms, indptr, indices, decimals=decimals)
+    return Block(start, start + len(counts), parts.n_samples, stored, means, norms, indptr, indices, decimals=decimals)
 
 
-def assemble_dense(runs: list[Run], n_samples: int, start: int, stop: int, value_type: str) -> Block:
+def assemble_dense(parts: Partition, start: int, stop: int) -> Block:
     """Assemble features `start` to `stop` of dense runs as a dense block."""
-    values = np.empty((stop - start, n_samples), dtype_of(value_type))
-    position = 0
-    for run in runs:
-        values[:, position : position + run.n_samples] = run.read("values", start, stop)
-        position += run.n_samples
+    values = np.empty((stop - start, parts.n_samples), dtype_of(parts.value_type))
+    for run, first in zip(parts.runs, parts.first_samples, strict=True):
+        values[:, first : first + run.n_samples] = run.read("values", start, stop)
     means, norms = dense_moments(values)
     check_moments(means, norms, start)
     nonzeros = np.array([np.count_nonzero(row) for row in values], np.uint32)
-    return Block(start, stop, n_samples, values, means, norms, nonzeros=nonzeros)
+    return Block(start, stop, parts.n_samples, values, means, norms, nonzeros=nonzeros)
 
 
 def check_moments(means: np.ndarray, norms: np.ndarray, start: int) -> None:
@@ -289,27 +269,6 @@ def _read_rows(run: Run) -> np.ndarray:
     return run.read("rows", room=lambda nbytes: work_space("run rows", nbytes, np.uint8))
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """Pieces of several runs that belong to a block, in work space of this thread: valid until its next read.
-
-    Attributes
-    ----------
-    rows, samples, values : ndarray, 1-D
-        The pieces of all runs, with gaps; values are None if all are 1.
-    offsets : ndarray of shape (n_runs, 5), uint64
-        Start and end of the rows of each run, start of its samples and of its values, and the feature before its first.
-    power : float or None
-        Power of ten by which the values are to be divided; None to use them unchanged.
-    """
-
-    rows: np.ndarray
-    samples: np.ndarray
-    values: np.ndarray | None
-    offsets: np.ndarray
-    power: float | None
-
-
 def groups(runs: list[Run], slices: Slices, most_bytes: int) -> Iterator[list[int]]:
     """Yield the numbers of the runs that contain part of a block, in groups of equal types that fit `most_bytes`."""
     group: list[int] = []
@@ -334,21 +293,6 @@ def _slice_bytes(run: Run, rows: int, nonzeros: int) -> int:
     """Return the bytes in memory of some rows and nonzeros of a run, including partial pages at both ends."""
     lengths = {"rows": 2 * rows, "samples": nonzeros, "values": nonzeros}
     return sum(lengths[name] * run.array_type(name).itemsize + 2 * PAGE for name in lengths if name in run.arrays)
-
-
-def read_pieces(runs: list[Run], slices: Slices, group: list[int], with_values: bool, as_whole: bool) -> Pieces:
-    """Read the pieces of a block from a group of runs; with `as_whole`, values with decimals stay integers."""
-    offsets = np.zeros((len(group), 5), np.uint64)
-    rows, offsets[:, 0] = _read_piece(runs, group, "rows", slices.rows)
-    offsets[:, 1] = offsets[:, 0] + 2 * np.diff(slices.rows[group])[:, 0].astype(np.uint64)
-    samples, offsets[:, 2] = _read_piece(runs, group, "samples", slices.nonzeros)
-    first = runs[group[0]]
-    values = None
-    if with_values and "values" in first.arrays:
-        values, offsets[:, 3] = _read_piece(runs, group, "values", slices.nonzeros)
-    offsets[:, 4] = slices.before[group]
-    power = None if as_whole or first.decimals is None else 10.0**first.decimals
-    return Pieces(rows, samples, values, offsets, power)
 
 
 def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray) -> tuple[np.ndarray, list[int]]:

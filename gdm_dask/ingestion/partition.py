@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,12 @@ class Partition:
         return sum(run.nnz for run in self.runs)
 
     @property
+    def decimals(self) -> int | None:
+        """Decimals of the values, if all runs have the same number; None otherwise."""
+        found = {run.decimals for run in self.runs}
+        return found.pop() if len(found) == 1 else None
+
+    @property
     def skipped(self) -> int:
         """Number of malformed lines that were skipped."""
         return sum(run.skipped for run in self.runs)
@@ -85,16 +92,11 @@ def make_runs(
     """Make all runs; return them in order, and the number reused from an earlier attempt."""
     parts = list(enumerate(source.parts(run_bytes)))
     task = partial(partition_part, folder=staging.runs, options=options)
-    with report("partition", source.facts.nbytes) as progress:
-
-        def on_done(result: tuple[list[Run], int, int]) -> None:
-            progress(result[2])
-
-        if source.facts.in_memory and not engine.shares_memory:
-            with open_engine("threads") as local:
-                results = local.map(task, parts, on_done=on_done)
-        else:
-            results = engine.map(task, parts, on_done=on_done, name="ingest-partition")
+    with (
+        report("partition", source.facts.nbytes) as progress,
+        open_engine("threads") if source.facts.in_memory and not engine.shares_memory else nullcontext(engine) as used,
+    ):
+        results = used.map(task, parts, on_done=lambda result: progress(result[2]), name="ingest-partition")
     kept = sum(kept for _, kept, _ in results)
     if kept:
         logger.info("%d finished runs of an earlier attempt were kept", kept)

@@ -67,10 +67,10 @@ def check_block_size(memory_limit: int, processes: bool, block_bytes: int) -> No
         )
 
 
-def merge_workers(
+def merge_plan(
     memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int, behind: int = 0
-) -> int:
-    """Return how many blocks may be merged at a time within the memory limit.
+) -> tuple[int, int]:
+    """Return how many blocks may be merged at a time, and the bytes of pieces of runs that each task may then hold.
 
     Parameters
     ----------
@@ -83,37 +83,20 @@ def merge_workers(
 
     Examples
     --------
-    >>> merge_workers(500 << 20, n_workers=4, processes=False, n_features=1000, block_bytes=70 << 20)
-    2
+    >>> workers, pieces = merge_plan(500 << 20, n_workers=4, processes=False, n_features=1000, block_bytes=70 << 20)
+    >>> workers, pieces >> 20
+    (2, 5)
     """
-    base, each = _merge_bytes(processes, n_features, block_bytes + behind)
-    fitting = (memory_limit - base) // each
+    base = BASE_BYTES + 4 * n_features
+    each = block_bytes + behind + CHUNKS_BYTES + (PROCESS_BYTES if processes else 0)
+    fitting = min((memory_limit - base) // each, n_workers)
     if fitting < 1:
         raise MemoryLimitTooLow(
             f"the largest feature makes a block of {format_bytes(block_bytes)}; it needs {format_bytes(base + each)}, "
             f"more than the memory limit of {format_bytes(memory_limit)}. Run the same command again with a higher "
             "--memory-limit: it resumes where it stopped."
         )
-    return min(fitting, n_workers)
-
-
-def pieces_bytes(
-    memory_limit: int, n_workers: int, processes: bool, n_features: int, block_bytes: int, behind: int = 0
-) -> int:
-    """Return the bytes of pieces of runs that each of `n_workers` block tasks may hold at a time.
-
-    Examples
-    --------
-    >>> [pieces_bytes(limit << 20, 2, False, 1000, 70 << 20) >> 20 for limit in (500, 560, 1000)]
-    [5, 35, 48]
-    """
-    base, each = _merge_bytes(processes, n_features, block_bytes + behind)
-    return min(PIECES_BYTES, max(0, (memory_limit - base) // n_workers - each))
-
-
-def _merge_bytes(processes: bool, n_features: int, block_bytes: int) -> tuple[int, int]:
-    """Return the memory of a merge without any block, and of each block with its largest piece."""
-    return BASE_BYTES + 4 * n_features, block_bytes + CHUNKS_BYTES + (PROCESS_BYTES if processes else 0)
+    return fitting, min(PIECES_BYTES, (memory_limit - base) // fitting - each)
 
 
 def check_feature_space(n_features: int, memory_limit: int) -> None:

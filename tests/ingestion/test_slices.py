@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gdm_dask.features.values import widest
 from gdm_dask.ingestion.merge import assemble_sparse, feature_counts, find_slices, groups
+from gdm_dask.ingestion.partition import Partition
 from gdm_dask.ingestion.runs import Run, write_run
 from gdm_dask.ingestion.slab import Slab
 
@@ -55,10 +56,9 @@ def test_blocks_are_those_of_the_whole_matrix(
         bounds = [0, *sorted(rng.integers(0, n_features, 2).tolist()), n_features]
         first_samples = [k * n_samples for k in range(len(runs))]
         value_type = widest([run.value_type for run in runs])
+        parts = Partition("sparse", runs, first_samples, len(runs) * n_samples, n_features, value_type, None, None)
         for slices, (start, stop) in zip(find_slices(runs, bounds), itertools.pairwise(bounds), strict=True):
-            block = assemble_sparse(
-                runs, slices, first_samples, len(runs) * n_samples, start, counts[start:stop], value_type, most_bytes
-            )
+            block = assemble_sparse(parts, slices, start, counts[start:stop], most_bytes).as_numbers()
             assert block.indptr is not None
             part = expected[start:stop]
             np.testing.assert_array_equal(block.indptr, part.indptr)

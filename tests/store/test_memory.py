@@ -124,6 +124,6 @@ def test_a_feature_that_does_not_fit_can_go_on_with_more_memory(tmp_path, monkey
 
 def test_fewer_blocks_are_made_at_a_time_under_a_low_limit():
     room = plan.BASE_BYTES + 4000 + 3 * (plan.CHUNKS_BYTES + 64_000_000)
-    assert plan.merge_workers(room, 8, False, 1000, 64_000_000) == 3
-    assert plan.merge_workers(10 * room, 8, False, 1000, 64_000_000) == 8
-    assert plan.merge_workers(3 * room, 8, True, 1000, 64_000_000) == 4
+    assert plan.merge_plan(room, 8, False, 1000, 64_000_000)[0] == 3
+    assert plan.merge_plan(10 * room, 8, False, 1000, 64_000_000)[0] == 8
+    assert plan.merge_plan(3 * room, 8, True, 1000, 64_000_000)[0] == 4
