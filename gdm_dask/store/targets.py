@@ -42,10 +42,15 @@ class Target(Protocol):
         """Return quality measures of decision values of shape (K, n); None if a measure is undefined."""
 
     def weighed(self, Y: np.ndarray, weights: np.ndarray) -> tuple[Target, np.ndarray]:
-        """Return the target and its outputs (K, n) for weighted samples."""
+        """Return the target and its outputs (K, n) for weighted samples; classes do not depend on weights."""
+        return self, Y
 
     def in_units(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[Target, np.ndarray, np.ndarray]:
-        """Convert a linear model of the outputs to the units of the targets; also return the target in these units."""
+        """Convert a linear model of the outputs to the units of the targets; also return the target in these units.
+
+        Classes have no units.
+        """
+        return self, coef, intercept
 
     def score(self, Y: np.ndarray, F: np.ndarray) -> float:
         """Return the accuracy, or R2, of decision values against outputs, both of shape (K, n)."""
@@ -114,19 +119,34 @@ class _Labels(Target):
         """Return kind and classes."""
         return {"kind": "classes", "classes": list(self.classes)}
 
-    def weighed(self, Y: np.ndarray, weights: np.ndarray) -> tuple[Target, np.ndarray]:
-        """Return target and outputs unchanged: classes do not depend on weights."""
-        return self, Y
+    def codes_of(self, F: np.ndarray) -> np.ndarray:
+        """Return the code of the class that each column of outputs, decision values or weights speaks for."""
+        raise NotImplementedError
 
-    def in_units(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[Target, np.ndarray, np.ndarray]:
-        """Return the model unchanged: class outputs have no units."""
-        return self, coef, intercept
+    def decode(self, F: np.ndarray) -> np.ndarray:
+        """Return the label of the class that the decision values speak for."""
+        return self.unpack(self.codes_of(F))
 
-    def _accuracies(self, codes: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
+    def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
         """Return the accuracy, and the balanced accuracy over the classes that occur."""
+        codes, predicted = self.pack(y), self.codes_of(F)
         counts = np.bincount(codes, minlength=len(self.classes))
         right = np.bincount(codes[codes == predicted], minlength=len(self.classes))
-        return float(np.mean(codes == predicted)), float(np.mean(right[counts > 0] / counts[counts > 0]))
+        balanced = float(np.mean(right[counts > 0] / counts[counts > 0]))
+        return {"accuracy": float(np.mean(codes == predicted)), "balanced_accuracy": balanced}
+
+    def score(self, Y: np.ndarray, F: np.ndarray) -> float:
+        """Return the share of samples whose class is right."""
+        return float(np.mean(self.codes_of(F) == self.codes_of(Y)))
+
+    def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """Return the classes, and the one that the weights of each feature speak for."""
+        return [str(name) for name in self.classes], self.codes_of(weights)
+
+    def members(self, Y: np.ndarray) -> np.ndarray:
+        """Return the samples of each class."""
+        inside: np.ndarray = self.codes_of(Y) == np.arange(len(self.classes))[:, None]
+        return inside
 
 
 @dataclass(frozen=True)
@@ -151,35 +171,20 @@ class TwoClasses(_Labels):
         """Return -1 and +1, from class codes."""
         return np.where(packed > 0, 1.0, -1.0)[None]
 
-    def decode(self, F: np.ndarray) -> np.ndarray:
-        """Return the second class where the decision value is positive, otherwise the first."""
-        return self.unpack((F[0] > 0).astype(np.int64))
+    def codes_of(self, F: np.ndarray) -> np.ndarray:
+        """Return the second class where the value is positive, otherwise the first."""
+        codes: np.ndarray = (F[0] > 0).astype(np.int64)
+        return codes
 
     def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
         """Return the accuracy; if both classes occur, also balanced accuracy, AUC, average precision (2nd class)."""
         from sklearn.metrics import average_precision_score, roc_auc_score
 
-        codes = self.pack(y)
-        accuracy, balanced = self._accuracies(codes, F[0] > 0)
-        both = len(np.unique(codes)) == 2
-        return {
-            "accuracy": accuracy,
-            "balanced_accuracy": balanced if both else None,
-            "auc": float(roc_auc_score(codes, F[0])) if both else None,
-            "average_precision": float(average_precision_score(codes, F[0])) if both else None,
-        }
-
-    def score(self, Y: np.ndarray, F: np.ndarray) -> float:
-        """Return the share of samples whose class is right."""
-        return float(np.mean((F[0] > 0) == (Y[0] > 0)))
-
-    def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """Return the two classes; a positive weight favours the second."""
-        return [str(name) for name in self.classes], (weights[0] > 0).astype(np.int64)
-
-    def members(self, Y: np.ndarray) -> np.ndarray:
-        """Return the samples of the first and of the second class."""
-        return np.stack([Y[0] < 0, Y[0] > 0])
+        codes, found = self.pack(y), super().measures(y, F)
+        if len(np.unique(codes)) < 2:
+            return found | dict.fromkeys(("balanced_accuracy", "auc", "average_precision"))
+        auc, precision = roc_auc_score(codes, F[0]), average_precision_score(codes, F[0])
+        return found | {"auc": float(auc), "average_precision": float(precision)}
 
 
 @dataclass(frozen=True)
@@ -204,27 +209,10 @@ class Classes(_Labels):
         """Return -1 and +1, one row per class, from class codes."""
         return np.where(packed == np.arange(len(self.classes))[:, None], 1.0, -1.0)
 
-    def decode(self, F: np.ndarray) -> np.ndarray:
-        """Return the class with the largest decision value; the first of equal ones."""
-        return self.unpack(np.argmax(F, axis=0))
-
-    def measures(self, y: Any, F: np.ndarray) -> dict[str, float | None]:
-        """Return the accuracy, and the balanced accuracy over the classes that occur."""
-        accuracy, balanced = self._accuracies(self.pack(y), np.argmax(F, axis=0))
-        return {"accuracy": accuracy, "balanced_accuracy": balanced}
-
-    def score(self, Y: np.ndarray, F: np.ndarray) -> float:
-        """Return the share of samples whose class is right."""
-        return float(np.mean(np.argmax(F, axis=0) == np.argmax(Y, axis=0)))
-
-    def sides(self, weights: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """Return the classes; a feature favours the class of its largest weight."""
-        return [str(name) for name in self.classes], np.argmax(weights, axis=0)
-
-    def members(self, Y: np.ndarray) -> np.ndarray:
-        """Return the samples of each class."""
-        inside: np.ndarray = Y > 0
-        return inside
+    def codes_of(self, F: np.ndarray) -> np.ndarray:
+        """Return the class with the largest value; the first of equal ones."""
+        codes: np.ndarray = np.argmax(F, axis=0)
+        return codes
 
 
 def infer_target(y: Any, task: str | None = None, where: str = "y") -> Target:
