@@ -21,30 +21,21 @@ def single_threaded_blas() -> Iterator[None]:
 
     Several threads may be inside; the last one to leave restores the threads of BLAS.
     """
-    _enter()
-    try:
-        yield
-    finally:
-        _leave()
-
-
-def _enter() -> None:
     global _n_inside, _limiter
     with _lock:
         if _n_inside == 0:
             _free_control()
             _limiter = _blas().limit(limits=1, user_api="blas")
         _n_inside += 1
-
-
-def _leave() -> None:
-    global _n_inside
-    with _lock:
-        _n_inside -= 1
-        if _n_inside == 0:
-            _free_control()
-            _limiter.restore_original_limits()
-            _free_control()
+    try:
+        yield
+    finally:
+        with _lock:
+            _n_inside -= 1
+            if _n_inside == 0:
+                _free_control()
+                _limiter.restore_original_limits()
+                _free_control()
 
 
 def _free_control() -> None:

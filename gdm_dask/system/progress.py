@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gdm_dask.system.resources import format_bytes
 
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LINES = 10.0
-
-
-class Reporter(Protocol):
-    """Receives the number of bytes done by a stage."""
-
-    def __call__(self, n_bytes: int) -> None:
-        """Report that `n_bytes` more bytes are done."""
-        ...
 
 
 class _Lines:
@@ -60,10 +52,10 @@ class _Lines:
 
 
 @contextmanager
-def report(stage: str, total: int | None) -> Iterator[Reporter]:
+def report(stage: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show the progress of a stage of `total` bytes; on a terminal, a bar with bytes, rate and time left.
 
-    `total` is None if unknown.
+    Yields a function to call with the number of bytes that are done since its last call. `total` is None if unknown.
     """
     lines = _Lines(stage, total)
     console = log_console() if logger.isEnabledFor(logging.INFO) else None

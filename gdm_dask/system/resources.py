@@ -98,9 +98,7 @@ def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = No
                 raise ValueError(f"its arrays take {format_bytes(total)}, more than {format_bytes(most)}")
             for member in members:
                 with archive.open(member) as array:
-                    one = np.lib.format.read_magic(array) == (1, 0)
-                    header = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
-                    shape, _, dtype = header(array)
+                    shape, _, dtype = read_header(array)
                     if math.prod(shape) * dtype.itemsize != member.file_size - array.tell() or dtype.hasobject:
                         raise ValueError(f"{member.filename} is not an array of shape {shape}")
     except BAD_ARRAYS as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,6 @@ import numpy as np
 PAGE = 4096
 #: Larger arrays are allocated directly by the system.
 LARGE = 1 << 20
-
-_spaces = threading.local()
 
 
 def whole_pages(nbytes: int) -> int:
@@ -32,23 +31,11 @@ def page_aligned(nbytes: int) -> np.ndarray:
     Large arrays use ordinary pages. NumPy asks for huge pages, and a virtual machine may have to get each of them from
     its host: 20 passes of a fit that keeps 3.7 GB took 29 s with huge pages, and 13 s without.
     """
-    if nbytes >= LARGE and hasattr(mmap, "MAP_PRIVATE"):
+    if nbytes >= LARGE:
         return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     held = np.empty(nbytes + PAGE, np.uint8)
     start = -held.ctypes.data % PAGE
     return held[start : start + nbytes]
-
-
-def work_space(name: str, length: int, dtype: np.dtype | type) -> np.ndarray:
-    """Return a page-aligned array that this thread reuses in its next call with the same name."""
-    dtype = np.dtype(dtype)
-    nbytes = length * dtype.itemsize
-    held = getattr(_spaces, name, None)
-    if held is None or held.nbytes < nbytes:
-        setattr(_spaces, name, None)  # free the old array first
-        held = page_aligned(nbytes * 9 // 8)
-        setattr(_spaces, name, held)
-    return held[:nbytes].view(dtype)
 
 
 class Buffers:
@@ -57,7 +44,7 @@ class Buffers:
     def __init__(self) -> None:
         self._held: dict[str, np.ndarray] = {}
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
+    def take(self, name: str, shape: tuple[int, ...], dtype: str | np.dtype | type) -> np.ndarray:
         """Return an array with arbitrary content.
 
         Examples
@@ -67,12 +54,27 @@ class Buffers:
         >>> np.shares_memory(first, buffers.take("values", (2, 3), "uint8"))
         True
         """
-        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         held = self._held.get(name)
         if held is None or held.nbytes < nbytes:
-            self._held.pop(name, None)
+            self._held.pop(name, None)  # free the old array first
             held = self._held[name] = page_aligned(nbytes * 9 // 8)  # the next one may be a little larger
         return held[:nbytes].view(dtype).reshape(shape)
+
+
+class _ThreadBuffers(threading.local):
+    """Buffers of the current thread."""
+
+    def __init__(self) -> None:
+        self.buffers = Buffers()
+
+
+_of_thread = _ThreadBuffers()
+
+
+def work_space(name: str, length: int, dtype: np.dtype | type) -> np.ndarray:
+    """Return a page-aligned array that this thread reuses in its next call with the same name."""
+    return _of_thread.buffers.take(name, (int(length),), dtype)
 
 
 class SpareBuffers:

@@ -7,6 +7,7 @@ If the system cannot bypass the cache (O_DIRECT of Linux), the same calls use it
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 from collections.abc import Callable
@@ -14,11 +15,6 @@ from collections.abc import Callable
 import numpy as np
 
 from gdm_dask.system.scratch import PAGE, page_aligned, whole_pages, work_space
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
@@ -62,7 +58,7 @@ def read_file(
 
 def _go_around_cache(file: io.FileIO, on: bool = True) -> None:
     """Ask the system to copy directly between the disk and our memory; it may not be able to."""
-    if fcntl is None or not _DIRECT:
+    if not _DIRECT:
         return
     flags = fcntl.fcntl(file, fcntl.F_GETFL)
     try:
@@ -90,4 +86,4 @@ def _transfer(file: io.FileIO, move: Callable[[memoryview], int | None], data: n
 
 
 def _is_direct(file: io.FileIO) -> bool:
-    return fcntl is not None and bool(fcntl.fcntl(file, fcntl.F_GETFL) & _DIRECT)
+    return bool(fcntl.fcntl(file, fcntl.F_GETFL) & _DIRECT)
