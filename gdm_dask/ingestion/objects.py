@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
 from gdm_dask.features.values import as_floats
-from gdm_dask.ingestion.slab import Slab, dense_slab, row_slab
+from gdm_dask.ingestion.slab import Slab, dense_slab, sparse_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import (
     OneSlab,
@@ -162,7 +162,7 @@ def matrix_slab(rows: Any, first_sample: int) -> Slab:
         return dense_slab(rows, first_sample)
     rows = _canonical(rows)
     samples = samples_of(rows.indptr.astype(np.int64))
-    return row_slab(rows.shape[0], rows.indices, samples, rows.data, first_sample)
+    return sparse_slab(rows.indices, samples, rows.data, rows.shape[0], first_sample)
 
 
 def _canonical(rows: Any) -> sp.csr_array:

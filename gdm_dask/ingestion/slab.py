@@ -74,19 +74,11 @@ def dense_slab(rows: np.ndarray, first_sample: int) -> Slab:
     return Slab(rows.shape[0], dense=rows)
 
 
-def row_slab(n_samples: int, features: np.ndarray, samples: np.ndarray, values: np.ndarray, first_sample: int) -> Slab:
-    """Make a slab of nonzeros of consecutive samples, numbered within the slab."""
-    return _nonzero_slab(n_samples, features, samples, values, first_sample, 0)
-
-
-def loose_slab(features: np.ndarray, samples: np.ndarray, values: np.ndarray, entries: int = 0) -> Slab:
-    """Make a slab of nonzeros of any samples, numbered within the whole set."""
-    return _nonzero_slab(0, features, samples, values, 0, entries)
-
-
-def _nonzero_slab(
-    n_samples: int, features: np.ndarray, samples: np.ndarray, values: np.ndarray, first_sample: int, entries: int
-) -> Slab:
+def sparse_slab(
+    features: np.ndarray, samples: np.ndarray, values: np.ndarray, n_samples: int = 0, first_sample: int = 0,
+    entries: int = 0,
+) -> Slab:  # fmt: skip
+    """Make a slab of nonzeros of `n_samples` samples, numbered from `first_sample`, or of any samples."""
     check_finite(values, first_sample, samples, features)
     values = as_floats(values)
     features, samples = features.astype(np.uint32, copy=False), samples.astype(np.uint32, copy=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import from_object
-from gdm_dask.ingestion.slab import Slab, row_slab
+from gdm_dask.ingestion.slab import Slab, sparse_slab
 from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts
 from gdm_dask.ingestion.sources import open_source
 from gdm_dask.ingestion.sources.documents import further_documents, training_documents
@@ -234,7 +234,7 @@ def _shifted(images: np.ndarray, shift: int, down: int, right: int, first_sample
     """Return all images, moved by the same number of pixels within their frame."""
     samples, rows, columns = np.nonzero(images)
     features = (rows + down) * (images.shape[2] + 2 * shift) + columns + right
-    return row_slab(len(images), features, samples, images[samples, rows, columns], first_sample)
+    return sparse_slab(features, samples, images[samples, rows, columns], len(images), first_sample)
 
 
 _WEIGHED = ("matrix", "arrays", "documents")

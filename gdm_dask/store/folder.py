@@ -122,7 +122,7 @@ class Folder:
             return
         target = self.path / key
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _renamed_at_end(target, f"{target.name}.") as temporary:
+        with renamed_at_end(target, f"{target.name}.") as temporary:
             temporary.write_bytes(data)
 
     def write_and_compare(self, key: str, data: np.ndarray) -> None:
@@ -133,7 +133,7 @@ class Folder:
         if self.is_local:
             target = self.path / key
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _renamed_at_end(target, f"{target.name}.") as temporary:
+            with renamed_at_end(target, f"{target.name}.") as temporary:
                 write_file(temporary, data)
                 there = read_file(
                     temporary, 0, len(data), lambda nbytes: work_space("file read back", nbytes, np.uint8)
@@ -310,14 +310,14 @@ def local_folder(path: str | os.PathLike[str], what: str) -> Path:
 
 def write_whole(target: Path, data: bytes) -> None:
     """Write a local file under a temporary name, flush it to the disk, and rename it."""
-    with _renamed_at_end(target, f".{target.name}.") as temporary, open(temporary, "wb") as file:
+    with renamed_at_end(target, f".{target.name}.") as temporary, open(temporary, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
 @contextmanager
-def _renamed_at_end(target: Path, prefix: str) -> Iterator[Path]:
+def renamed_at_end(target: Path, prefix: str) -> Iterator[Path]:
     """Yield a temporary name; rename the file to `target` on success, remove it on failure."""
     temporary = target.with_name(f"{prefix}{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import row_cuts
-from gdm_dask.ingestion.slab import Slab, dense_slab, loose_slab, row_slab
+from gdm_dask.ingestion.slab import Slab, dense_slab, sparse_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts, as_labels, only_file, row_ranges
 from gdm_dask.ingestion.sources.table_columns import check_named
@@ -92,8 +92,8 @@ def _load(path: str, layout: str, start: int, stop: int) -> Slab:
         raise BadInput(f"{path}: X/indices is damaged: write the file again with anndata")
     major = samples_of(indptr - indptr[0])
     if layout == "csr":
-        return row_slab(stop - start, minor, major, values, start)
-    return loose_slab(major.astype(np.int64) + start, minor, values)
+        return sparse_slab(minor, major, values, stop - start, start)
+    return sparse_slab(major.astype(np.int64) + start, minor, values)
 
 
 @contextmanager

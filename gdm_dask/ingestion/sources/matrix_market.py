@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.slab import Slab, loose_slab
+from gdm_dask.ingestion.slab import Slab, sparse_slab
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
 from gdm_dask.ingestion.sources.cell_ranger import lists_beside
 from gdm_dask.ingestion.sources.lines import Pieces, compression_of, joined, open_text, text_parts
@@ -107,4 +107,4 @@ def _parse(path: str, header: _Header, is_transposed: bool, pieces: Pieces, nbyt
         line = text.split(b"\n", number + 1)[number][:60].decode("latin-1")
         raise BadInput(f"{path}, line {lines_before() + number + 1}: {found[2].rstrip('.')} (in: {line!r})") from None
     samples, features = entries.coords[::-1] if is_transposed else entries.coords
-    return loose_slab(features, samples, np.asarray(entries.data, np.float64), len(entries.data))
+    return sparse_slab(features, samples, np.asarray(entries.data, np.float64), entries=len(entries.data))

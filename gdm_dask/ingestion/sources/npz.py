@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.slab import Slab, loose_slab, row_slab
+from gdm_dask.ingestion.slab import Slab, sparse_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
 from gdm_dask.store.folder import file_info, open_file
@@ -97,7 +97,7 @@ class NpzEntries:
             samples, features, values = (member.read(count) for member in members)
             self._check_range(samples, self.shape[0], "row")
             self._check_range(features, self.shape[1], "column")
-            yield partial(loose_slab, features, samples, values)
+            yield partial(sparse_slab, features, samples, values)
 
     def _compressed(self, members: list[_Member], indptr: np.ndarray, step: int) -> Iterator[Callable[[], Slab]]:
         by_rows = self.layout == "csr"
@@ -112,9 +112,9 @@ class NpzEntries:
             self._check_range(minor, n_minor, "column" if by_rows else "row")
             major = samples_of(indptr[begin : end + 1] - indptr[begin])
             if by_rows:
-                yield partial(row_slab, end - begin, minor, major, values, begin)
+                yield partial(sparse_slab, minor, major, values, end - begin, begin)
             else:
-                yield partial(loose_slab, major.astype(np.int64) + begin, minor, values)
+                yield partial(sparse_slab, major.astype(np.int64) + begin, minor, values)
             begin = end
 
     @staticmethod

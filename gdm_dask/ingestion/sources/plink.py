@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.slab import Slab, loose_slab
+from gdm_dask.ingestion.slab import Slab, sparse_slab
 from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts, as_labels, only_file
 from gdm_dask.store.folder import file_info
 from gdm_dask.store.target_files import as_columns
@@ -75,7 +75,7 @@ def _variants(path: str, shape: tuple[int, int], start: int, stop: int) -> Slab:
         known = found != _MISSING
         means = np.where(known, found, 0).sum(axis=1) / np.maximum(1, known.sum(axis=1))
         values[missing] = means[features[missing]]
-    return loose_slab(features + start, samples, values)
+    return sparse_slab(features + start, samples, values)
 
 
 @contextmanager

@@ -6,11 +6,8 @@ packed corpus is unpacked in memory).
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import json
-import lzma
 import os
 import re
 import zlib
@@ -22,11 +19,12 @@ from typing import IO, Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.sources.lines import open_text
 from gdm_dask.store.folder import local_folder
+from gdm_dask.system.resources import BAD_ARRAYS
 
 _TABLES = {".csv": ",", ".tsv": "\t"}
 _LINES = (".jsonl", ".ndjson")
-_UNPACK: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 _HEADER = re.compile(rb"[!-9;-~]+:|>?From ")
 csv.field_size_limit(1 << 30)
 
@@ -160,20 +158,22 @@ def _folders(place: Path) -> Corpus:
 
 
 def _packed(place: Path, label: str) -> Corpus:
-    candidates = [place / "text.bin", *(place / f"text.bin{suffix}" for suffix in _UNPACK)]
+    candidates = [place / f"text.bin{suffix}" for suffix in ("", ".xz", ".gz", ".bz2")]
     file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
         raise BadInput(f"{place}: there is an index.npz, but no text.bin beside it")
-    with np.load(place / "index.npz", allow_pickle=False) as index:
-        missing = {"offset", label} - set(index.files)
-        if missing:
-            raise BadInput(f"{place / 'index.npz'}: there is no array {missing.pop()!r}; it has {index.files}")
-        offsets, labels = index["offset"].astype(np.int64), index[label].astype(str)
     try:
-        with _UNPACK.get(file.suffix, open)(file, "rb") as stream:
-            packed = stream.read()
-    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
-        raise BadInput(f"{file}: the file is damaged or cut off: {error}. Fetch it again.") from error
+        with np.load(place / "index.npz", allow_pickle=False) as index:
+            missing = {"offset", label} - set(index.files)
+            if missing:
+                raise BadInput(f"{place / 'index.npz'}: there is no array {missing.pop()!r}; it has {index.files}")
+            offsets, labels = index["offset"].astype(np.int64), index[label].astype(str)
+    except (*BAD_ARRAYS, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{place / 'index.npz'}: the file is damaged: {error}. Fetch it again.") from error
+    with open_text(str(file)) as stream:
+        packed = stream.read()
     if len(offsets) != len(labels) + 1 or offsets[-1] != len(packed):
         raise BadInput(f"{place}: index.npz and {file.name} do not match: fetch both again")
     identity = [_stat(file), _stat(place / "index.npz")]

@@ -27,7 +27,7 @@ from gdm_dask.ingestion.sources.lookalikes import (
 )
 from gdm_dask.ingestion.sources.lookalikes.paper_data import GroupedData, make_paper_data
 from gdm_dask.ingestion.sources.lookalikes.rows import format_rows
-from gdm_dask.store.folder import write_whole
+from gdm_dask.store.folder import renamed_at_end, write_whole
 from gdm_dask.system.progress import report
 from gdm_dask.system.resources import n_cores
 
@@ -183,10 +183,5 @@ def _write_paper(
 def _whole(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that gets its name when it is completely written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with renamed_at_end(path, f"{path.name}.") as temporary, temporary.open("wb") as file:
+        yield file
