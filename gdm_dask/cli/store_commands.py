@@ -17,6 +17,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
+    from gdm_dask.ingestion.source import Source
     from gdm_dask.ingestion.sources.documents.corpus import Corpus
     from gdm_dask.store import FeatureStore
 
@@ -161,16 +162,16 @@ def ingest(
 
     *sources, store = paths
     source: Any = [_existing(path) for path in sources]
-    names, weights = None, sample_weight
+    weights = sample_weight
     if text:
         _check_free(store, storage, overwrite)
         corpus = _open_corpus(source, text_column, label_column, strip_headers)
         weights = sample_weight and _document_weights(source[0], text_column, sample_weight)
         like = like and Url(like, storage)
-        source, names = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
+        source = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
     with opt.chosen_scheduler(scheduler, security) as chosen:
         done = run_ingest(
-            source, store, target, task=task, feature_names=names, n_features=n_features, like=like,
+            source, store, target, task=task, n_features=n_features, like=like,
             index_base=index_base, on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size,
             memory_limit=memory_limit, scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite,
             storage_options=storage, run_bytes=run_size, sample_weight=weights,
@@ -217,22 +218,19 @@ def _document_weights(source: str, text_column: str, name: str) -> Any:
     return name if Path(name).is_file() else open_corpus(source, text_column, name).labels
 
 
-def _documents(
-    corpus: Corpus, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool
-) -> tuple[Any, list[str] | None]:
-    """Return a source of documents, and names of hashed features if requested."""
-    from gdm_dask.ingestion.sources.documents import further_documents, training_documents
+def _documents(corpus: Corpus, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool) -> Source:
+    """Return a source of documents."""
+    from gdm_dask.ingestion.sources.documents import document_source, further_documents
     from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings
 
     if like is not None:
-        return further_documents(corpus, like), None
+        return further_documents(corpus, like)
     analyzer, ngrams, min_df, unit_rows, hashed = given
     shortest, _, longest = ngrams.partition("-")
     if not shortest.isdigit() or not (longest or shortest).isdigit():
         raise BadInput(f"--ngrams must be a length, such as 4, or two, such as 1-2, got {ngrams}")
     settings = TextSettings(analyzer, (int(shortest), int(longest or shortest)), min_df, unit_rows, hashed)
-    source, options = training_documents(corpus, settings, named)
-    return source, options.get("feature_names")
+    return document_source(corpus, settings, named=named)
 
 
 def describe(store: FeatureStore) -> dict[str, Any]:

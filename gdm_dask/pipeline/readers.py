@@ -16,7 +16,7 @@ from gdm_dask.ingestion.objects import from_object
 from gdm_dask.ingestion.slab import Slab, sparse_slab
 from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts
 from gdm_dask.ingestion.sources import open_source
-from gdm_dask.ingestion.sources.documents import further_documents, training_documents
+from gdm_dask.ingestion.sources.documents import document_source, further_documents
 from gdm_dask.ingestion.sources.documents.corpus import Corpus, open_corpus
 from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings
 from gdm_dask.ingestion.sources.lookalikes import lookalike_source, scaled_lookalike
@@ -175,8 +175,8 @@ def _documents(part: Part) -> Input:
     weights = _weighed(opened(given["sample_weight"]).labels if "sample_weight" in given else None)
     if part.name == "test":
         return Input(further_documents(corpus, part.train_store), options=weights)
-    source, options = training_documents(corpus, text_settings(given), given.get("hashed_names", False))
-    return Input(source, options=options | weights)
+    source = document_source(corpus, text_settings(given), named=given.get("hashed_names", False))
+    return Input(source, options=weights)
 
 
 def text_settings(given: Mapping[str, Any]) -> TextSettings:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -259,12 +259,12 @@ def file_system(url: str, storage_options: dict[str, Any] | None = None) -> tupl
     return found, path
 
 
-def open_file(path: str) -> IO[bytes]:
+def open_file(path: str) -> io.BufferedReader:
     """Open a local or remote file for reading bytes; raise a clear error on failure."""
     with _readable(path):
         found, name = file_system(path)
         if isinstance(found, LocalFileSystem):
-            return open(name, "rb", buffering=0)
+            return open(name, "rb")
         from gdm_dask.store.remote import RemoteFile
 
         return io.BufferedReader(RemoteFile(path), WINDOW)

@@ -16,7 +16,7 @@ from gdm_dask.cli import store_commands  # noqa: F401 (registers its commands)
 from gdm_dask.cli.app import app
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.ingestion.sources import documents as module
-from gdm_dask.ingestion.sources.documents import document_source, name_hashed
+from gdm_dask.ingestion.sources.documents import document_source
 from gdm_dask.ingestion.sources.documents.corpus import open_corpus, strip_headers
 from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings, Vocabulary, count_vocabulary
 from gdm_dask.ingestion.staging import Staging
@@ -128,12 +128,11 @@ def test_counts_are_those_of_scikit_learn(tmp_path, analyzer, monkeypatch):
         assert store.feature_names == sorted(peer.vocabulary_)
 
 
-def test_hashed_rows_are_dask_mls_and_names_can_be_asked_for(tmp_path, monkeypatch):
+def test_hashed_rows_are_scikit_learns_and_names_can_be_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BATCH_BYTES", 30)
     corpus = open_corpus(as_lines(tmp_path / "a"))
     settings = TextSettings("word", (1, 1), hashed=4096)
-    source = document_source(corpus, settings)
-    store = ingest(source, tmp_path / "a.zarr", feature_names=name_hashed(corpus, settings))
+    store = ingest(document_source(corpus, settings, named=True), tmp_path / "a.zarr")
     peer = HashingVectorizer(n_features=4096, alternate_sign=False).transform(TEXTS).toarray().T
     np.testing.assert_allclose(store.read_rows(np.arange(4096)).toarray(), peer, atol=1e-7)
     used = np.flatnonzero(peer.any(axis=1))

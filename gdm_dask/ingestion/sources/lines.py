@@ -35,9 +35,7 @@ DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 #: A line of this many bytes is never too long, however little is read at a time.
 LONG_LINE = 64 << 10
-#: Bytes read at a time to find newlines.
-_WINDOW = 64 << 10
-#: Bytes read at a time otherwise.
+#: Bytes read at a time.
 _PIECE = 1 << 20
 
 
@@ -53,12 +51,12 @@ def open_text(path: str) -> Iterator[IO[bytes]]:
     suffix = compression_of(path)
     with open_file(path) as raw:
         if suffix is None:
-            yield io.BufferedReader(raw)  # type: ignore[type-var]
+            yield raw
             return
         try:
             yield COMPRESSIONS[suffix](raw)
         except DAMAGED as error:
-            raise BadInput(f"{path}: the compressed data is damaged or cut off ({error}). Fetch it again.") from error
+            raise BadInput(f"{path}: the file is damaged or cut off: {error}. Fetch it again.") from error
 
 
 def text_parts(path: str, size: int, max_bytes: int, parse: Parser, begin: int = 0) -> list[TextPart]:
@@ -135,14 +133,10 @@ def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int
 
 def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
     """Return the place of the first line that begins at `at` or later, or the end of the file; None beyond `most`."""
-    place = max(0, at - 1)  # a line begins at `at` if the byte before ends one
-    file.seek(place)
-    while at > 0 and place <= most and (part := file.read(_WINDOW)):
-        found = part.find(b"\n")
-        if found >= 0:
-            place += found + 1
-            break
-        place += len(part)
+    if at == 0:
+        return 0
+    file.seek(at - 1)  # a line begins at `at` if the byte before ends one
+    place = at - 1 + len(file.readline(most - at + 2))
     return place if place <= most else None
 
 
@@ -162,14 +156,15 @@ def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarr
     filled = 0
     with open_file(path) as file:
         file.seek(place)
-        most = _PIECE if isinstance(file, io.FileIO) else last - place
+        most = _PIECE if isinstance(file.raw, io.FileIO) else last - place
         while place + filled < last:
-            part = _fill(file, buffer[filled : min(filled + most, last - place)])
-            if not len(part):
+            part = buffer[filled : min(filled + most, last - place)]
+            count = file.readinto(part.data)
+            if not count:
                 raise _shorter(path)
-            filled += len(part)
-            end = filled if place + filled == last else _behind_newlines(part) + filled - len(part)
-            if end > filled - len(part):
+            end = filled + (count if place + filled + count == last else part[:count].tobytes().rfind(b"\n") + 1)
+            filled += count
+            if end > filled - count:
                 yield place, buffer[:end]
                 buffer[: filled - end] = buffer[end:filled]
                 place, filled = place + end, filled - end
@@ -184,33 +179,12 @@ def read_into(path: str, offset: int, out: np.ndarray) -> None:
         return
     with open_file(path) as file:
         file.seek(offset)
-        if len(_fill(file, target)) < len(target):
+        if file.readinto(target.data) < len(target):
             raise _shorter(path)
 
 
 def _shorter(path: str) -> BadInput:
     return BadInput(f"{path}: the file changed while it was read: it is shorter now. Run the same command again.")
-
-
-def _fill(file: IO[bytes], buffer: np.ndarray) -> np.ndarray:
-    """Fill the buffer up to the end of the file; return the filled part."""
-    target = memoryview(buffer)  # type: ignore[arg-type]
-    while len(target):
-        count = file.readinto(target)  # type: ignore[attr-defined]
-        if not count:
-            break
-        target = target[count:]
-    return buffer[: len(buffer) - len(target)]
-
-
-def _behind_newlines(lines: np.ndarray) -> int:
-    """Return the place after the last newline, 0 if there is none."""
-    for stop in range(len(lines), 0, -_WINDOW):
-        start = max(0, stop - _WINDOW)
-        place = lines[start:stop].tobytes().rfind(b"\n")
-        if place >= 0:
-            return start + place + 1
-    return 0
 
 
 def count_lines(path: str, start: int) -> int:
@@ -226,30 +200,25 @@ def count_lines(path: str, start: int) -> int:
 
 def unpacked_lines(path: str, run_bytes: int) -> Iterator[bytes]:
     """Yield whole lines of a compressed file, about `run_bytes` at a time."""
-    done, lines, rest = 0, 0, b""
+    done, number = 0, 1
     with open_file(path) as raw, COMPRESSIONS[compression_of(path) or ""](raw) as file:
         while True:
             try:
-                part = file.read(run_bytes)
+                text = file.read(run_bytes)
+                rest = file.readline(2 * run_bytes) if text[-1:] not in (b"", b"\n") else b""
             except DAMAGED as error:
                 raise BadInput(
                     f"{path}: the compressed data is damaged or cut off after {done:,} unpacked bytes, in line "
-                    f"{lines + 1} ({error}). Fetch the file again."
+                    f"{number} ({error}). Fetch the file again."
                 ) from error
-            if not part:
-                break
-            done += len(part)
-            end = part.rfind(b"\n") + 1
-            if end:
-                yield rest + part[:end]
-                rest = part[end:]
-            else:
-                rest += part
-            lines += part.count(b"\n")
-            if len(rest) > 2 * run_bytes:
+            if not text:
+                return
+            done += len(text) + len(rest)
+            number += text.count(b"\n")
+            if len(rest) == 2 * run_bytes:
                 raise BadInput(
-                    f"{path}, line {lines + 1}: the line is longer than {format_bytes(len(rest))}: "
+                    f"{path}, line {number}: the line is longer than {format_bytes(len(rest))}: "
                     "is this svmlight text? If so, raise --memory-limit."
                 )
-    if rest:
-        yield rest
+            number += rest.count(b"\n")
+            yield text + rest

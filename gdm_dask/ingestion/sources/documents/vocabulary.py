@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.utils import murmurhash3_32
 
 from gdm_dask.errors import BadInput, DamagedStore
@@ -67,7 +67,7 @@ class TextSettings:
         return document.decode("latin-1") if self.analyzer == "byte" else document.decode("utf-8", "replace")
 
     def analysis(self) -> dict[str, Any]:
-        """Return arguments for scikit-learn's and dask-ml's vectorizers, whose character n-grams merge white space."""
+        """Return arguments for scikit-learn's vectorizers, whose character n-grams merge white space."""
         if self.analyzer == "word":
             return {"analyzer": "word", "ngram_range": self.ngrams}
         return {"analyzer": partial(character_ngrams, sizes=self.sizes)}
@@ -102,6 +102,11 @@ class Vocabulary:
         return sum(map(len, self.codes)) + len(self.terms)
 
     @property
+    def n_columns(self) -> int:
+        """Number of columns of the rows."""
+        return self.settings.hashed or len(self)
+
+    @property
     def names(self) -> list[str]:
         """A readable name for each column."""
         if self.settings.analyzer != "byte":
@@ -111,6 +116,12 @@ class Vocabulary:
 
     def rows(self, documents: list[bytes]) -> sp.csr_array:
         """Return rows of documents; n-grams missing from the vocabulary are dropped."""
+        if self.settings.hashed is not None:
+            hashing = HashingVectorizer(
+                **self.settings.analysis(), n_features=self.settings.hashed, alternate_sign=False,
+                norm="l2" if self.settings.unit_rows else None, dtype=np.float32,
+            )  # fmt: skip
+            return sp.csr_array(hashing.transform([self.settings.decode(document) for document in documents]))
         if self.settings.analyzer == "byte":
             pairs = zip(self.settings.sizes, self.codes, strict=True)
             parts = [byte_ngrams(documents, n, codes, unit_rows=False)[0] for n, codes in pairs]
@@ -140,9 +151,8 @@ class Vocabulary:
             raise BadInput(f"{os.fspath(store)}: the store has no vocabulary: make it with gdm ingest --text")
         try:
             vocabulary = cls._unpacked(packed.tobytes())
-            n_columns = vocabulary.settings.hashed or len(vocabulary)
-            if n_columns != opened.shape[0]:
-                raise ValueError(f"it has {n_columns} columns for {opened.shape[0]} features")
+            if vocabulary.n_columns != opened.shape[0]:
+                raise ValueError(f"it has {vocabulary.n_columns} columns for {opened.shape[0]} features")
         except (ValueError, AttributeError, RecursionError, BadInput, *BAD_ARRAYS) as error:
             raise DamagedStore(f"{opened.url}: the vocabulary of the store is malformed: {error}. {REMEDY}") from error
         return vocabulary
