@@ -1,9 +1,9 @@
 """Lookalikes: generated sets with the shape and statistics of large public ones, and a known truth.
 
 A sample is generated from its number and the seed alone. So the result is the same for any number of workers, and any
-part of a set can be made without the rest. The frequencies of background features follow a power law of their ranks.
-Planted groups of correlated features, whose presence depends on the class, carry the signal. Features that occur once
-are assigned to the samples in turn, so that their number is exact.
+part of a set can be made without the rest. The frequencies of background features fall as 1 / rank, as in text and
+crossed categories. Planted groups of correlated features, whose presence depends on the class, carry the signal.
+Features that occur once are assigned to the samples in turn, so that their number is exact.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class Lookalike:
         Mean number of nonzeros per sample, including planted and single ones.
     spread : float
         Standard deviation of the logarithm of the row lengths.
-    exponent : float
-        The frequency of the feature of rank r falls as ``r ** -exponent``.
     unit_rows : bool
         Whether values are counts scaled to rows of unit length; otherwise every value is 1.
     positive : float
@@ -56,7 +54,6 @@ class Lookalike:
     n_features: int
     row_length: float
     spread: float
-    exponent: float
     unit_rows: bool
     positive: float = 0.5
     single: float = 0.0
@@ -79,32 +76,32 @@ class Lookalike:
     def draws(self) -> float:
         """Mean number of ranks to draw per sample, so that a sample has `row_length` distinct features in all."""
         wanted = max(1.0, self.row_length - self.planted_length - self.n_single / self.n_samples)
-        return draws_for(wanted, self.n_features - self.n_single, self.exponent, self.spread)
+        return draws_for(wanted, self.n_features - self.n_single, self.spread)
 
 
-#: Shapes as published by LIBSVM: samples, features, nonzeros per row and share of positive samples. The exponents are
-#: typical of text and crossed categories. Planted groups are a small part of a row.
+#: Shapes as published by LIBSVM: samples, features, nonzeros per row and share of positive samples. Planted groups are
+#: a small part of a row.
 LOOKALIKES = {
-    "webspam": Lookalike(350_000, 16_609_143, 3_730, 0.6, 1.0, True, 0.606),
-    "kdd2010": Lookalike(19_264_097, 29_890_095, 29.4, 0.15, 1.0, False, 0.862, 0.72, 60, 3, 0.025, 0.1),
-    "url": Lookalike(2_396_130, 3_231_961, 115.6, 0.2, 1.0, False, 0.331, 0.0, 80, 5, 0.05),
-    "news20": Lookalike(19_996, 1_355_191, 455, 0.7, 1.0, True, 0.5, 0.0, 120, 5, 0.1),
+    "webspam": Lookalike(350_000, 16_609_143, 3_730, 0.6, True, 0.606),
+    "kdd2010": Lookalike(19_264_097, 29_890_095, 29.4, 0.15, False, 0.862, 0.72, 60, 3, 0.025, 0.1),
+    "url": Lookalike(2_396_130, 3_231_961, 115.6, 0.2, False, 0.331, 0.0, 80, 5, 0.05),
+    "news20": Lookalike(19_996, 1_355_191, 455, 0.7, True, 0.5, 0.0, 120, 5, 0.1),
 }
 
 
 @lru_cache
-def draws_for(distinct: float, n_features: int, exponent: float, spread: float = 0.0) -> float:
+def draws_for(distinct: float, n_features: int, spread: float) -> float:
     """Return the mean number of ranks to draw, log-normal with `spread`, to get about `distinct` different ones.
 
     Examples
     --------
-    >>> round(draws_for(10.0, 10**9, 0.5), 2), draws_for(50.0, 100, 1.0) > 100
-    (10.0, True)
+    >>> round(draws_for(10.0, 10**9, 0.0), 1), draws_for(50.0, 100, 0.0) > 100
+    (10.1, True)
     """
     edges = np.unique(np.concatenate([np.arange(min(1000, n_features)), np.geomspace(1, n_features, 2000).round()]))
     edges = np.append(edges[edges < n_features], n_features)
     sizes = np.diff(edges)
-    shares = np.diff(_share_below(edges, n_features, exponent)) / sizes
+    shares = np.diff(np.log1p(edges) / np.log1p(n_features)) / sizes  # of the ranks that `fill_rows` draws
 
     normal, weights = np.polynomial.hermite_e.hermegauss(7)
     lengths = np.exp(spread * normal - spread * spread / 2)
@@ -121,16 +118,6 @@ def draws_for(distinct: float, n_features: int, exponent: float, spread: float =
         middle = (low + high) / 2
         low, high = (middle, high) if found(middle) < distinct else (low, middle)
     return high
-
-
-def _share_below(ranks: np.ndarray, n_features: int, exponent: float) -> np.ndarray:
-    """Return the share of draws with a rank below the given ones, for the distribution of `fill_rows`."""
-    if abs(exponent - 1.0) < 1e-9:
-        shares: np.ndarray = np.log1p(ranks) / np.log1p(n_features)
-    else:
-        power = 1.0 - exponent
-        shares = ((1.0 + ranks) ** power - 1.0) / ((1.0 + n_features) ** power - 1.0)
-    return shares
 
 
 @dataclass(frozen=True)
@@ -197,7 +184,7 @@ def generate(lookalike: Lookalike, seed: int, start: int, stop: int) -> Slab:
         pointers = np.zeros(len(numbers[part]) + 1, np.int64)
         fill_rows(
             seed, numbers[part], lengths[part], lookalike.n_samples, lookalike.n_features, lookalike.n_single,
-            lookalike.exponent, lookalike.unit_rows, lookalike.positive, truth.groups, truth.rates, features, values,
+            lookalike.unit_rows, lookalike.positive, truth.groups, truth.rates, features, values,
             pointers, labels[part],
         )  # fmt: skip
         indptr[first + 1 : first + len(pointers)] = indptr[first] + pointers[1:]

@@ -49,13 +49,9 @@ def row_lengths(seed, numbers, mean, spread):
 
 
 @inner
-def _rank(u, n, exponent):
-    """Return a rank in [0, n) whose frequency falls as a power of the rank."""
-    if abs(exponent - 1.0) < 1e-9:
-        rank = np.exp(u * np.log(n + 1.0))
-    else:
-        rank = (1.0 + u * ((n + 1.0) ** (1.0 - exponent) - 1.0)) ** (1.0 / (1.0 - exponent))
-    return min(np.int64(rank) - 1, n - 1)
+def _rank(u, n):
+    """Return a rank in [0, n) whose frequency falls as the inverse of the rank."""
+    return min(np.int64(np.exp(u * np.log(n + 1.0))) - 1, n - 1)
 
 
 @inner
@@ -83,7 +79,7 @@ def feature_of(ranks, n_features):
 
 @allocating
 def fill_rows(
-    seed, numbers, lengths, n_samples, n_features, n_single, exponent, unit_rows, positive, groups, rates, features,
+    seed, numbers, lengths, n_samples, n_features, n_single, unit_rows, positive, groups, rates, features,
     values, indptr, labels,
 ):  # fmt: skip
     """Generate rows: labels, and compressed rows with increasing features.
@@ -102,7 +98,7 @@ def fill_rows(
         labels[i] = label
         count = 0
         for k in range(lengths[i]):
-            rank = _rank(_uniform(state, k + 1), n_shared, exponent)
+            rank = _rank(_uniform(state, k + 1), n_shared)
             drawn[count] = np.uint32((np.uint64(rank) * step) % np.uint64(n_features))
             count += 1
         if numbers[i] < n_samples:
