@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -37,52 +37,34 @@ class Corpus:
     ----------
     paths : list of str
         Files; one for all documents, or one per document.
-    offsets, lengths : ndarray of int64
-        Place of each document in its file.
+    numbers : ndarray of int64
+        Numbers of the documents for `records`.
+    lengths : ndarray of int64
+        Bytes of each document in its file.
     labels : ndarray of str
     identity : list
         Sizes and times of the files.
-    extract : callable, optional
-        Extracts the text from the bytes of a record; not given if each document is a file of its own.
+    records : callable
+        Takes numbers of documents and yields their texts.
     mail : bool
         Whether to strip the headers of mails.
-    packed : bytes, optional
-        The file of a packed corpus, unpacked.
     """
 
     paths: list[str]
-    offsets: np.ndarray
+    numbers: np.ndarray
     lengths: np.ndarray
     labels: np.ndarray
     identity: list[Any]
-    extract: Callable[[bytes], bytes] | None = None
+    records: Callable[[np.ndarray], Iterable[bytes]]
     mail: bool = False
-    packed: bytes | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def read(self, numbers: np.ndarray) -> list[bytes]:
         """Return the texts of some documents."""
-        texts = list(self._records(numbers))
-        if self.extract is not None:
-            texts = [self.extract(text) for text in texts]
-        return [strip_headers(text) for text in texts] if self.mail else texts
-
-    @property
-    def _is_file_each(self) -> bool:
-        return self.packed is None and self.extract is None
-
-    def _records(self, numbers: np.ndarray) -> Iterator[bytes]:
-        if self.packed is not None:
-            yield from (self.packed[self.offsets[k] : self.offsets[k] + self.lengths[k]] for k in numbers)
-        elif self._is_file_each:
-            yield from (Path(self.paths[k]).read_bytes() for k in numbers)
-        else:
-            with open(self.paths[0], "rb") as file:
-                for k in numbers:
-                    file.seek(self.offsets[k])
-                    yield file.read(self.lengths[k])
+        texts = self.records(self.numbers[numbers])
+        return [strip_headers(text) for text in texts] if self.mail else list(texts)
 
     def batches(self, n_bytes: int) -> list[np.ndarray]:
         """Cut the numbers of the documents into batches of about `n_bytes` bytes."""
@@ -92,11 +74,10 @@ class Corpus:
 
     def take(self, numbers: np.ndarray) -> Corpus:
         """Return some of the documents."""
-        paths = [self.paths[k] for k in numbers] if self._is_file_each else self.paths
         return replace(
             self,
-            paths=paths,
-            offsets=self.offsets[numbers],
+            paths=[self.paths[k] for k in numbers] if len(self.paths) == len(self) else self.paths,
+            numbers=self.numbers[numbers],
             lengths=self.lengths[numbers],
             labels=self.labels[numbers],
             identity=[self.identity, zlib.crc32(numbers.astype(np.int64).tobytes())],
@@ -154,7 +135,11 @@ def _folders(place: Path) -> Corpus:
     identity = [_stat(file) for file, _ in files]
     lengths = np.array([entry[1] for entry in identity], np.int64)
     labels = np.array([name for _, name in files])
-    return Corpus([str(file) for file, _ in files], np.zeros(len(files), np.int64), lengths, labels, identity)
+
+    def records(numbers: np.ndarray) -> Iterator[bytes]:
+        return (files[k][0].read_bytes() for k in numbers)
+
+    return Corpus([str(file) for file, _ in files], np.arange(len(files)), lengths, labels, identity, records)
 
 
 def _packed(place: Path, label: str) -> Corpus:
@@ -176,8 +161,12 @@ def _packed(place: Path, label: str) -> Corpus:
         packed = stream.read()
     if len(offsets) != len(labels) + 1 or offsets[-1] != len(packed):
         raise BadInput(f"{place}: index.npz and {file.name} do not match: fetch both again")
+
+    def records(numbers: np.ndarray) -> Iterator[bytes]:
+        return (packed[offsets[k] : offsets[k + 1]] for k in numbers)
+
     identity = [_stat(file), _stat(place / "index.npz")]
-    return Corpus([str(file)], offsets[:-1], np.diff(offsets), labels, identity, packed=packed)
+    return Corpus([str(file)], np.arange(len(labels)), np.diff(offsets), labels, identity, records)
 
 
 def _json_lines(path: Path, text: str, label: str) -> Corpus:
@@ -249,8 +238,16 @@ class _CountedLines:
 def _records(
     path: Path, offsets: list[int], lengths: list[int], labels: list[str], extract: Callable[[bytes], bytes]
 ) -> Corpus:
-    places, sizes = np.array(offsets, np.int64), np.array(lengths, np.int64)
-    return Corpus([str(path)], places, sizes, np.array(labels, dtype=str), [_stat(path)], extract)
+    """Return documents whose texts are to be extracted from records at these places of a file."""
+
+    def records(numbers: np.ndarray) -> Iterator[bytes]:
+        with path.open("rb") as file:
+            for k in numbers:
+                file.seek(offsets[k])
+                yield extract(file.read(lengths[k]))
+
+    sizes = np.array(lengths, np.int64)
+    return Corpus([str(path)], np.arange(len(sizes)), sizes, np.array(labels, dtype=str), [_stat(path)], records)
 
 
 def strip_headers(document: bytes) -> bytes:
