@@ -27,7 +27,7 @@ from gdm_dask.features.values import dtype_of
 from gdm_dask.ingestion import plan
 from gdm_dask.ingestion.partition import Partition
 from gdm_dask.ingestion.runs import Run, add_counts, append_runs, find_bounds
-from gdm_dask.ingestion.sorting import rows_increase, sort_rows
+from gdm_dask.ingestion.sorting import sort_rows
 from gdm_dask.ingestion.source import IngestOptions
 from gdm_dask.ingestion.staging import Staging, finished_block, save_block
 from gdm_dask.store import layout
@@ -203,7 +203,8 @@ def assemble_sparse(parts: Partition, slices: Slices, start: int, counts: np.nda
         append_runs(
             rows, samples, run_values, places, power, np.uint32(start), first_samples[group], cursors, indices, values
         )
-    if any(run.n_samples == 0 for run in runs) and not rows_increase(indptr, indices):  # loose entries in any order
+    is_loose = any(run.n_samples == 0 for run in runs)  # entries in any order
+    if is_loose and not layout.rows_increase(indptr, indices):
         twice = sort_rows(indptr, indices, values)
         if twice >= 0:
             raise BadInput(

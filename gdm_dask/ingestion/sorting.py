@@ -299,16 +299,6 @@ def _number_samples(indptr, out):
             out[position] = sample
 
 
-@kernel
-def rows_increase(indptr, indices):
-    """Return whether the samples of every row increase."""
-    for row in range(len(indptr) - 1):
-        for position in range(np.uint64(indptr[row]) + _1, np.uint64(indptr[row + 1])):
-            if indices[position] <= indices[position - _1]:
-                return False
-    return True
-
-
 @allocating
 def sort_rows(indptr, indices, values):
     """Sort each row by sample, in place; return the first row with a duplicate sample, or -1."""

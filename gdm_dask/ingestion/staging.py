@@ -109,12 +109,20 @@ class Staging:
             if not self.target.is_local:
                 holds = self._take_claim()
                 same = same if holds else None  # others may have written to the store since
-                self._check_again(overwrite, release=not holds)
+                try:
+                    self._check_target(overwrite)  # another ingest may have finished just before
+                except BadInput:
+                    if not holds:
+                        self._release_claim()
+                    raise
         except BadInput:
             self.lock.release()  # keep the files of an earlier attempt at another job
             raise
         if same is not None and same["run_bytes"] <= run_bytes:
-            self._remove_unfinished()
+            for path in self.runs.glob(f"*{UNFINISHED_RUN}"):
+                shutil.rmtree(path, ignore_errors=True)
+            for path in self.path.rglob(f"*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
             if not self.runs.exists():  # scratch disks get purged
                 _make_private(self.runs)
             return int(same["run_bytes"])
@@ -145,15 +153,6 @@ class Staging:
         if foreign:
             raise BadInput(f"{self.target.url} is not a feature store (it holds {foreign[0]!r}): it is not overwritten")
 
-    def _check_again(self, overwrite: bool, release: bool) -> None:
-        """Check the target once more: another ingest may have finished just before we claimed the URL."""
-        try:
-            self._check_target(overwrite)
-        except BadInput:
-            if release:
-                self._release_claim()
-            raise
-
     def _read_plan(self) -> dict[str, Any] | None:
         try:
             plan: dict[str, Any] = json.loads(read_private(self._plan))
@@ -167,13 +166,6 @@ class Staging:
             return read_private(self._finished).decode() == layout.read_manifest(self.target).fingerprint
         except (FileNotFoundError, DamagedStore):
             return False
-
-    def _remove_unfinished(self) -> None:
-        """Remove the unfinished files of a killed attempt."""
-        for path in self.runs.glob(f"*{UNFINISHED_RUN}"):
-            shutil.rmtree(path, ignore_errors=True)
-        for path in self.path.rglob(f"*{UNFINISHED}"):
-            path.unlink(missing_ok=True)
 
     def _take_claim(self) -> bool:
         """Claim the URL, unless another computer has; return whether the claim of an earlier attempt still holds.

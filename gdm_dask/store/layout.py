@@ -48,6 +48,7 @@ from gdm_dask.store.arrays import (
     write_text,
 )
 from gdm_dask.store.folder import PARTIAL, Folder
+from gdm_dask.system.jit import kernel
 from gdm_dask.system.scratch import Buffers
 
 FORMAT = "gdm_dask feature store"
@@ -317,14 +318,14 @@ def read_block(
     )  # fmt: skip
 
 
-def _increase(block: Block) -> bool:
-    """Return whether the sample indices of each row of a sparse block increase."""
-    assert block.indptr is not None
-    assert block.indices is not None
-    falls = block.indices[1:] <= block.indices[:-1]
-    inner = block.indptr[(block.indptr > 0) & (block.indptr < len(block.indices))]
-    falls[inner.astype(np.int64) - 1] = False  # the first index of a row need not exceed the last of the row before
-    return not falls.any()
+@kernel
+def rows_increase(indptr, indices):  # type: ignore[no-untyped-def]
+    """Return whether the samples of every row increase."""
+    for row in range(len(indptr) - 1):
+        for position in range(np.uint64(indptr[row]) + np.uint64(1), np.uint64(indptr[row + 1])):
+            if indices[position] <= indices[position - np.uint64(1)]:
+                return False
+    return True
 
 
 def _moments(block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -364,7 +365,7 @@ def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) 
         problem = "it does not hold as many nonzeros as were written"
     elif block.values is not None and not np.isfinite(block.values).all():
         problem = "a value is not finite"
-    elif block.indices is not None and not _increase(block):
+    elif block.indices is not None and not rows_increase(block.indptr, block.indices):
         problem = "the sample indices of a row do not increase"
     elif not np.allclose(_moments(block), [block.means, block.norms], rtol=1e-6, atol=1e-12):
         problem = "its moments do not match its values"
