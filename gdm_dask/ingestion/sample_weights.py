@@ -34,7 +34,7 @@ def take_columns(source: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any
         values = {name: _values(source[name]) for name in taken}
         given = [values[name] if isinstance(name, str) and name in values else name for name in (y, sample_weight)]
         return source.drop(columns=taken) if taken else source, *given
-    if _is_path(sample_weight) and _is_path(y) and os.fspath(y).endswith(".csv"):
+    if _is_path(sample_weight) and _is_path(y) and os.fspath(y).lower().endswith(".csv"):
         return source, *_split_file(os.fspath(y), os.fspath(sample_weight))
     return source, y, sample_weight
 

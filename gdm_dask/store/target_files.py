@@ -18,7 +18,7 @@ from gdm_dask.store.folder import Url, open_file, options_of
 from gdm_dask.system.resources import BAD_ARRAYS, read_header
 
 #: One column of a table: ``cells.csv:cell_type``.
-_COLUMN = re.compile(r"(.+\.(?:csv|tsv)):([^:/]+)")
+_COLUMN = re.compile(r"(.+\.(?:csv|tsv)):([^:/]+)", re.IGNORECASE)
 
 
 def check_targets(y: Any, n_samples: int, where: str, ids: Sequence[str] | None = None) -> np.ndarray:
@@ -92,9 +92,9 @@ def read_words(path: str, what: str = "labels") -> list[list[str]]:
 
     Skips empty lines.
     """
-    delimiter = {".csv": ",", ".tsv": "\t"}.get(os.path.splitext(path)[1])
+    delimiter = {".csv": ",", ".tsv": "\t"}.get(os.path.splitext(path)[1].lower())
     with _readable(path, what), open_file(path) as file:
-        text = io.StringIO(file.read().decode(), newline="")
+        text = io.StringIO(file.read().decode("utf-8-sig"), newline="")
         lines = csv.reader(text, delimiter=delimiter) if delimiter else ([line.strip()] for line in text)
         return [[word.strip() for word in row] for row in lines if any(row)]
 

@@ -86,6 +86,16 @@ def test_bad_cells_are_refused_by_name(tmp_path) -> None:
     with pytest.raises(BadInput, match="'type' is neither a column nor a file; the columns are cell_type, donor, age"):
         gdm_dask.ingest(str(path), tmp_path / "a.zarr", "type")
     with h5py.File(path, "a") as file:
+        file["obs/cell_type/codes"][3] = 100
+    with pytest.raises(BadInput, match=r"not a complete \.h5ad file: index 100"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr", "cell_type")
+    with h5py.File(path, "a") as file:
+        file["obs/cell_type/codes"][:] = -1
+        del file["obs/cell_type/categories"]
+        file["obs/cell_type/categories"] = np.zeros(0)
+    with pytest.raises(BadInput, match="column 'cell_type' of obs has no value for sample 0"):
+        gdm_dask.ingest(str(path), tmp_path / "a.zarr", "cell_type")
+    with h5py.File(path, "a") as file:
         file["X/indices"][5] = N_PEAKS
     with pytest.raises(BadInput, match="X/indices is damaged"):
         gdm_dask.ingest(str(path), tmp_path / "a.zarr", "donor", scheduler="synchronous")

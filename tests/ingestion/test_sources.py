@@ -69,6 +69,9 @@ def test_dask_arrays(tmp_path):
     store = gdm_dask.ingest(blocks, tmp_path / "sparse", LABELS, **SMALL)
     assert store.is_sparse
     assert_store_equals(store, dense, LABELS)
+    for shape, missing in {(0, 5): "samples", (3, 0): "features"}.items():
+        with pytest.raises(BadInput, match=f"there are no {missing}"):
+            gdm_dask.ingest(da.zeros(shape), tmp_path / "empty.zarr")
     unknown = dd.from_pandas(pd.DataFrame(dense), npartitions=3).to_dask_array()
     with pytest.raises(BadInput, match="compute_chunk_sizes"):
         gdm_dask.ingest(unknown, tmp_path / "unknown", LABELS)

@@ -119,6 +119,15 @@ def test_a_bad_table_is_refused_by_its_place(tmp_path, capsys, text: str, target
     assert not (tmp_path / "bad.zarr").exists()
 
 
+def test_spaces_around_words_and_a_mark_of_the_byte_order_do_not_count(tmp_path: Path) -> None:
+    lines = [" ,a,b,y", "one ,1 , 2,x ", "two,3,4,z", "", " three,5,6, x"]
+    (tmp_path / "t.csv").write_text("\r\n".join(lines), encoding="utf-8-sig", newline="")
+    store = gdm_dask.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", y="y")
+    assert (store.feature_names, store.sample_ids) == (["a", "b"], ["one", "two", "three"])
+    assert store.y.tolist() == ["x", "z", "x"]
+    np.testing.assert_array_equal(store.read_rows([0, 1]).toarray(), [[1, 3, 5], [2, 4, 6]])
+
+
 def test_text_in_a_parquet_column_is_refused_by_name(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(BadInput, match="column 'b' of the DataFrame does not hold numbers"):

@@ -210,6 +210,10 @@ def test_bad_folders_are_named(tmp_path):
     os.unlink(place / "text.bin.gz")
     with pytest.raises(BadInput, match=r"no text\.bin"):
         open_corpus(place)
+    place = as_packed(tmp_path / "again")
+    (place / "index.npz").write_bytes((place / "index.npz").read_bytes()[:-20])
+    with pytest.raises(BadInput, match=r"index\.npz: the file is damaged"):
+        open_corpus(place)
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,14 @@ def test_a_store_knows_the_ids_of_its_samples(tmp_path, capsys):
     np.testing.assert_array_equal(found.coef_, expected.coef_)
 
 
+@pytest.mark.parametrize(("name", "given"), [("y.csv", ""), ("Y.CSV", ":label"), ("y.txt", "")])
+def test_a_mark_of_the_byte_order_is_no_part_of_a_label(tmp_path, name, given):
+    header = "label,weight\n" if given else ""
+    lines = [f"{label},1" if given else str(label) for label in (1, 0, 1, 0)]
+    (tmp_path / name).write_text(header + "\n".join(lines), encoding="utf-8-sig")
+    assert check_targets(f"{tmp_path / name}{given}", 4, "y").tolist() == [1, 0, 1, 0]
+
+
 def test_files_of_numbers(tmp_path):
     path = tmp_path / "y.csv"
     path.write_text("height,weight\n1.5, 2\n2.5,3\n\n3.5,-4e1\n")

@@ -37,7 +37,7 @@ class CsvTable(Source):
         if y is not None or columns.others:
             words = _read_words(path, separator, columns)
             n_samples = len(words)
-            read = {place: words[place].to_numpy(str) for place in columns.others}
+            read = {place: np.char.strip(words[place].to_numpy(str)) for place in columns.others}
             for place in (columns.target, columns.weights):
                 if place is not None:
                     read[place] = filled_column(read[place], columns.names[place], path)

@@ -148,7 +148,7 @@ def _packed(place: Path, label: str) -> Corpus:
     if file is None:
         raise BadInput(f"{place}: there is an index.npz, but no text.bin beside it")
     try:
-        with np.load(place / "index.npz", allow_pickle=False) as index:
+        with (place / "index.npz").open("rb") as raw, np.load(raw, allow_pickle=False) as index:
             missing = {"offset", label} - set(index.files)
             if missing:
                 raise BadInput(f"{place / 'index.npz'}: there is no array {missing.pop()!r}; it has {index.files}")
