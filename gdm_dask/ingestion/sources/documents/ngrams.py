@@ -8,7 +8,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from gdm_dask.errors import BadInput
-from gdm_dask.system.jit import allocating
 
 MAX_N = 8
 
@@ -42,9 +41,7 @@ def byte_ngrams(
     """
     if not 1 <= n <= MAX_N:
         raise BadInput(f"`n` must be in [1, {MAX_N}], got {n}")
-    text = np.frombuffer(b"".join(documents), np.uint8)
-    bounds = np.concatenate([[0], np.cumsum([len(document) for document in documents])]).astype(np.int64)
-    codes, counts, pointers = _count(text, bounds, n)
+    codes, counts, pointers = _count(documents, n)
     if vocabulary is None:
         vocabulary = np.unique(codes)
     columns = np.searchsorted(vocabulary, codes)
@@ -80,32 +77,16 @@ def ngram_names(codes: np.ndarray, n: int) -> list[str]:
     return names
 
 
-@allocating
-def _count(text, bounds, n):  # type: ignore[no-untyped-def]
+def _count(documents: Sequence[bytes], n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct codes of each document, increasing, their counts, and the start of each document."""
-    total = 0
-    for document in range(len(bounds) - 1):
-        total += max(0, bounds[document + 1] - bounds[document] - n + 1)
-    codes = np.empty(total, np.uint64)
-    counts = np.empty(total, np.float32)
-    pointers = np.zeros(len(bounds), np.int64)
-    mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * n)
-    place = 0
-    for document in range(len(bounds) - 1):
-        start, stop = bounds[document], bounds[document + 1]
-        windows = np.empty(max(0, stop - start - n + 1), np.uint64)
-        code = np.uint64(0)
-        for position in range(start, stop):
-            code = ((code << np.uint64(8)) | np.uint64(text[position])) & mask
-            if position - start >= n - 1:
-                windows[position - start - n + 1] = code
-        windows.sort()
-        for k in range(len(windows)):
-            if k > 0 and windows[k] == windows[k - 1]:
-                counts[place - 1] += 1
-            else:
-                codes[place] = windows[k]
-                counts[place] = 1
-                place += 1
-        pointers[document + 1] = place
-    return codes[:place].copy(), counts[:place].copy(), pointers
+    found = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
+    for document in documents:
+        text = np.frombuffer(document, np.uint8).astype(np.uint64)
+        length = max(0, len(text) - n + 1)
+        codes = np.zeros(length, np.uint64)
+        for k in range(n):
+            codes = codes << np.uint64(8) | text[k : k + length]
+        found.append(np.unique(codes, return_counts=True))
+    pointers = np.cumsum([len(codes) for codes, _ in found])
+    codes, counts = (np.concatenate(part) for part in zip(*found, strict=True))
+    return codes, counts.astype(np.float32), pointers
