@@ -160,24 +160,10 @@ def block_task(task: BlockTask, merge: Merge) -> tuple[layout.BlockEntry, bool, 
 
 
 def assemble_sparse(parts: Partition, slices: Slices, start: int, counts: np.ndarray, most_bytes: int) -> Block:
-    """Assemble features `start` to ``start + len(counts)`` of all runs as a block.
+    """Assemble the features from `start` on, with these `counts` of nonzeros, of all runs as a block.
 
-    Parameters
-    ----------
-    parts : Partition
-    slices : Slices
-        Position of the block in the runs.
-    start : int
-        First feature of the block.
-    counts : ndarray of uint32
-        Nonzeros of each feature of the block.
-    most_bytes : int
-        Maximum bytes of pieces held at a time, unless a single piece takes more.
-
-    Returns
-    -------
-    Block
-        Its indices and values are work space of this thread, valid until the next call.
+    Pieces of runs are held up to `most_bytes` at a time, unless a single piece takes more. The indices and values of
+    the block are work space of this thread, valid until the next call.
     """
     runs, decimals = parts.runs, parts.decimals
     indptr = np.zeros(len(counts) + 1, np.uint32)

@@ -29,15 +29,7 @@ logger = logging.getLogger(__name__)
 class Partition:
     """All runs of a source, with their totals.
 
-    Attributes
-    ----------
-    runs : list of Run
-        In the order of their samples.
-    first_samples : list of int
-        Number of each run's first sample.
-    target : Target or None
-    packed_targets : ndarray or None
-        Targets in stored form; see `Target.pack`.
+    The runs are in the order of their samples; the packed targets are in stored form, see `Target.pack`.
     """
 
     kind: str

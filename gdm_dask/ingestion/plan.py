@@ -72,14 +72,8 @@ def merge_plan(
 ) -> tuple[int, int]:
     """Return how many blocks may be merged at a time, and the bytes of pieces of runs that each task may then hold.
 
-    Parameters
-    ----------
-    n_features : int
-        Features of the store: their counts are in memory too.
-    block_bytes : int
-        Size of the largest block, which holds at least one whole feature, plus its largest piece of a run.
-    behind : int
-        Bytes that a task has on their way to an object store.
+    `block_bytes` is the size of the largest block, which holds at least one whole feature, plus its largest piece of a
+    run; `behind` are the bytes that a task has on their way to an object store.
 
     Examples
     --------
@@ -141,14 +135,7 @@ def shared_out(in_all: int, block_bytes: int) -> int:
 def cut_blocks(counts: np.ndarray, nonzero_bytes: int, block_bytes: int) -> list[int]:
     """Return the first feature of each block, and the end: as many whole rows as fit `block_bytes`, at least one.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (n_features,), uint32
-        Nonzeros of each feature.
-    nonzero_bytes : int
-        Bytes of a nonzero.
-    block_bytes : int
-        Requested size of a block.
+    `counts` are the nonzeros of each feature.
 
     Examples
     --------

@@ -105,13 +105,7 @@ def _checksum(path: Path) -> int:
 
 
 def write_run(path: Path, slab: Slab, value_limit: str | None) -> Run:
-    """Sort a slab by feature and write it to `path` atomically.
-
-    Parameters
-    ----------
-    value_limit : str or None
-        Round values to this type; None keeps them exactly, in the narrowest possible type.
-    """
+    """Sort a slab by feature and write it to `path` atomically; without `value_limit`, values are kept exactly."""
     arrays, counts = _dense_arrays(slab, value_limit) if slab.dense is not None else _sparse_arrays(slab, value_limit)
     if slab.labels is not None:
         arrays["labels"] = np.ascontiguousarray(slab.labels)
@@ -182,17 +176,8 @@ def _dense_arrays(slab: Slab, value_limit: str | None) -> tuple[dict[str, np.nda
 def make_rows(features: np.ndarray, pointers: np.ndarray) -> np.ndarray:
     """Return the distance of each feature from the one before (the first: from 0), and its number of nonzeros.
 
-    Parameters
-    ----------
-    features : ndarray of shape (u,), uint32
-        Increasing.
-    pointers : ndarray of shape (u + 1,), uint32
-        Start of the nonzeros of each feature, and the end.
-
-    Returns
-    -------
-    ndarray of shape (u, 2), uint16 or uint32
-        Work space of this thread, valid until the next call.
+    `pointers` are the start of the nonzeros of each of the increasing `features`, and the end. The rows are uint16 or
+    uint32, in work space of this thread that is valid until the next call.
 
     Examples
     --------

@@ -33,20 +33,8 @@ def sort_by_feature(
     bucket is sorted by the lower digits while it is in the caches. The cost hardly depends on the number of features.
     The pass moves compact keys: the lower digits of the feature, the sample, and the value if it has 32 bits and fits.
 
-    Parameters
-    ----------
-    features, samples : ndarray of shape (k,), uint32
-    values : ndarray of shape (k,), or None
-        None if all values are 1.
-
-    Returns
-    -------
-    features : ndarray of shape (u,), uint32
-        The distinct features, increasing.
-    pointers : ndarray of shape (u + 1,), uint32
-        Start of the nonzeros of each feature, and the end.
-    samples, values : ndarray of shape (k,)
-        Sorted; the samples in the narrowest type. All four are work space of this thread, valid until the next call.
+    Returns the distinct features, increasing; the start of the nonzeros of each, and the end; the sorted samples in the
+    narrowest type; and the sorted values, None if all are 1. All are work space of this thread until the next call.
 
     Examples
     --------

@@ -169,19 +169,10 @@ class Source:
 def dense_facts(
     matrix: Any, y: Any, where: str, description: dict[str, Any], identity: dict[str, Any], chunk: int = 1
 ) -> SourceFacts:
-    """Return the facts about a dense matrix, of which only shape and type are used; refuse anything else.
+    """Return the facts about a dense matrix, in chunks of so many samples; refuse anything else.
 
-    Parameters
-    ----------
-    matrix : array of shape (n_samples, n_features)
-    y : array, path or None
-        Labels or numbers of the samples.
-    where : str
-        Name of the matrix for messages.
-    description, identity : dict
-        See `SourceFacts`.
-    chunk : int
-        Samples in a chunk of the matrix.
+    Only its shape and type are used. `y` are labels or numbers, or the path of a file; `where` names the matrix in
+    messages.
     """
     check_dense(matrix, where)
     n_samples, n_features = matrix.shape

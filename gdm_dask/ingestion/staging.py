@@ -44,14 +44,8 @@ class Staging:
     """Scratch files and state of one ingest; the next attempt can resume from them.
 
     As a context it holds the lock from `begin` on. On exit it removes the scratch files, unless the work was
-    interrupted and can be resumed.
-
-    Parameters
-    ----------
-    target : Folder
-        Destination of the store.
-    scratch : path, optional
-        Folder for the runs; by default beside a local store, or in the user's cache folder.
+    interrupted and can be resumed. `target` is the destination of the store. The runs lie in a folder of `scratch`, by
+    default beside a local store, or in the user's cache folder.
     """
 
     def __init__(self, target: Folder, scratch: str | os.PathLike[str] | None = None) -> None:
@@ -92,10 +86,7 @@ class Staging:
     def begin(self, job: dict[str, Any], run_bytes: int, overwrite: bool) -> int | None:
         """Take the lock, and resume or start.
 
-        Returns
-        -------
-        int or None
-            Size of runs to continue with; None if the earlier attempt finished this very job.
+        Returns the size of runs to continue with; None if the earlier attempt finished this very job.
         """
         self.lock.acquire(self.target.url)
         for folder in (self.path, self.runs):

@@ -46,12 +46,7 @@ PARTIAL = ".partial"
 class Folder:
     """Files below a local path or a URL supported by fsspec (``s3://bucket/name``, ``gs://...``, ``memory://...``).
 
-    Parameters
-    ----------
-    url : str or path
-        The folder; it need not exist yet.
-    storage_options : dict, optional
-        See `file_system`.
+    The folder need not exist yet. For `storage_options`, see `client_options`.
     """
 
     def __init__(self, url: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> None:
@@ -227,7 +222,7 @@ def options_of(url: str) -> dict[str, Any]:
 
 
 def client_options(url: str, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the options for fsspec: those given, by default those of a `Url`, and suitable ones for our reads.
+    """Return the options for fsspec (endpoint, credentials): as given, by default those of a `Url`; and suitable ones.
 
     Local paths need none. Our own option ``patience`` is left out.
     """
@@ -240,14 +235,7 @@ def client_options(url: str, storage_options: dict[str, Any] | None = None) -> d
 
 
 def file_system(url: str, storage_options: dict[str, Any] | None = None) -> tuple[AbstractFileSystem, str]:
-    """Return the file system of a path or URL, and the path in it.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : dict, optional
-        Options of fsspec's file system (endpoint, credentials, time-outs); see `client_options`.
-    """
+    """Return the file system of a path or URL, and the path in it; see `client_options`."""
     try:
         found, path = fsspec.core.url_to_fs(url, **client_options(url, storage_options))
     except (ImportError, ValueError) as error:

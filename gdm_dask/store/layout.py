@@ -308,9 +308,7 @@ def read_block(
         for name in _PASS_ARRAYS
         if name in entry.arrays
     }
-    _check_moments(folder, number, found["means"], found["norms"])
-    if sparse:
-        _check_pointers(folder, number, found["indptr"], entry.nnz)
+    _check_rows(folder, number, entry, found["means"], found["norms"], found.get("indptr"))
     decimals = entry.arrays["values"].places if sparse and "values" in found else None
     return Block(
         entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
@@ -328,24 +326,13 @@ def rows_increase(indptr, indices):  # type: ignore[no-untyped-def]
     return True
 
 
-def _moments(block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the means and norms of the rows of a block from its values."""
-    values = block.as_numbers().values
-    if block.indptr is not None:
-        return sparse_moments(block.indptr, values, block.n_samples)
-    assert values is not None
-    return dense_moments(values)
-
-
-def _check_moments(folder: Folder, number: int, means: np.ndarray, norms: np.ndarray) -> None:
-    """Refuse moments that would turn scores into NaN."""
+def _check_rows(
+    folder: Folder, number: int, entry: BlockEntry, means: np.ndarray, norms: np.ndarray, indptr: np.ndarray | None
+) -> None:
+    """Refuse moments that would turn scores into NaN, and pointers beyond the nonzeros, whatever the checksums say."""
     if not (np.isfinite(means).all() and np.isfinite(norms).all()):
         raise DamagedStore(f"{folder.url}: block {number}: a moment is not finite. {REMEDY}")
-
-
-def _check_pointers(folder: Folder, number: int, indptr: np.ndarray, nnz: int) -> None:
-    """Refuse pointers beyond the nonzeros: a checksum only shows that they were written that way."""
-    if indptr[0] != 0 or indptr[-1] != nnz or (indptr[1:] < indptr[:-1]).any():
+    if indptr is not None and (indptr[0] != 0 or indptr[-1] != entry.nnz or (indptr[1:] < indptr[:-1]).any()):
         raise DamagedStore(f"{folder.url}: block {number}: its pointers do not fit its indices. {REMEDY}")
 
 
@@ -367,8 +354,12 @@ def check_block(folder: Folder, number: int, entry: BlockEntry, n_samples: int) 
         problem = "a value is not finite"
     elif block.indices is not None and not rows_increase(block.indptr, block.indices):
         problem = "the sample indices of a row do not increase"
-    elif not np.allclose(_moments(block), [block.means, block.norms], rtol=1e-6, atol=1e-12):
-        problem = "its moments do not match its values"
+    else:
+        values = block.as_numbers().values
+        is_dense = block.indptr is None
+        moments = dense_moments(values) if is_dense else sparse_moments(block.indptr, values, n_samples)  # type: ignore[arg-type]
+        if not np.allclose(moments, [block.means, block.norms], rtol=1e-6, atol=1e-12):
+            problem = "its moments do not match its values"
     if problem is not None:
         raise DamagedStore(f"{folder.url}: block {number}: {problem}. {REMEDY}")
 
@@ -387,12 +378,11 @@ def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: i
         return read_ranges(folder, f"{path}/{name}", entry.arrays[name], starts, stops, below)
 
     means, norms = whole("means")[local], whole("norms")[local]
-    _check_moments(folder, number, means, norms)
-    if not entry.is_sparse:
+    pointers = whole("indptr").astype(np.int64) if entry.is_sparse else None
+    _check_rows(folder, number, entry, means, norms, pointers)
+    if pointers is None:
         counts = whole("counts")[local]
         return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms, nonzeros=counts)
-    pointers = whole("indptr").astype(np.int64)
-    _check_pointers(folder, number, pointers, entry.nnz)
     starts, stops = pointers[local], pointers[local + 1]
     indptr = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.uint32)
     filled = stops > starts

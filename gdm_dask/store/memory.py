@@ -17,15 +17,7 @@ MEMORY_BLOCK_BYTES = 8 << 20
 
 
 class MemoryStore:
-    """Feature blocks of a samples x features matrix, with the interface required by passes.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix of shape (n_samples, n_features)
-        Finite numbers.
-    block_bytes : int
-        Decoded size of a block.
-    """
+    """Feature blocks of a samples x features matrix of finite numbers, with the interface required by passes."""
 
     def __init__(self, X: np.ndarray | sp.spmatrix | sp.sparray, block_bytes: int = MEMORY_BLOCK_BYTES) -> None:
         n_samples, n_features = X.shape

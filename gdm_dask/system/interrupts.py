@@ -26,10 +26,7 @@ class Interrupted(BaseException):
 class Hold:
     """Keeps the exception of a handler until all tasks of the main thread have reached a safe point.
 
-    Parameters
-    ----------
-    is_unwanted : callable
-        Returns whether nobody wants the result any more: a further reason to stop.
+    `is_unwanted` returns whether nobody wants the result any more: a further reason to stop.
     """
 
     def __init__(self, is_unwanted: Callable[[], bool] = lambda: False) -> None:
@@ -75,10 +72,7 @@ def check() -> None:
 def held_back(wake: Callable[[], None] = lambda: None) -> Iterator[Hold]:
     """Hold signals back until the body ends; within it, `check` raises.
 
-    Parameters
-    ----------
-    wake : callable
-        Called by the handler; ends the wait of the main thread soon.
+    The handler calls `wake`, which ends the wait of the main thread soon.
     """
     global _hold
     outer: Hold | None = getattr(_local, "hold", None)

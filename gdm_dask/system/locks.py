@@ -38,14 +38,7 @@ class FileLock:
         self._file: int | None = None
 
     def acquire(self, what: str, wait: float = 0.0) -> None:
-        """Take the lock or raise `Locked`, naming the owner and the locked thing (`what`).
-
-        Parameters
-        ----------
-        what : str
-        wait : float
-            Seconds to wait for the owner to release it.
-        """
+        """Take the lock, or raise `Locked` after `wait` seconds, naming the owner and the locked thing (`what`)."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + wait
         while True:

@@ -37,10 +37,7 @@ def n_cores() -> int:
 def machine_memory(root: Path = Path("/")) -> int:
     """Return the bytes of memory this process may use: the machine's, or the lowest limit of its control groups.
 
-    Parameters
-    ----------
-    root : Path
-        Folder that contains ``proc`` and ``sys``.
+    `root` contains the folders ``proc`` and ``sys``.
     """
     return min([psutil.virtual_memory().total, *_group_limits(root)])
 
@@ -76,19 +73,9 @@ def default_memory_limit() -> int:
 
 
 def check_archive(file: IO[bytes], most: int, names: Collection[str] | None = None) -> None:
-    """Refuse an archive of arrays (``.npz``) whose declared sizes exceed `most` bytes.
+    """Raise ValueError if the arrays of an ``.npz`` file take more than `most` bytes, or other sizes than declared.
 
-    Parameters
-    ----------
-    file : file
-    most : int
-    names : collection of str, optional
-        Arrays to look at; all by default.
-
-    Raises
-    ------
-    ValueError
-        If the archive is too large, or if its members are not arrays of their declared sizes.
+    `names` are the arrays to look at; by default all.
     """
     try:
         with zipfile.ZipFile(file) as archive:

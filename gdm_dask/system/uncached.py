@@ -41,10 +41,7 @@ def read_file(
 ) -> np.ndarray:
     """Return bytes `start` to ``start + nbytes`` of a file; raise EOFError if it is too short.
 
-    Parameters
-    ----------
-    room : callable
-        Returns memory for a given number of bytes, preferably page-aligned.
+    `room` returns memory for a number of bytes, preferably page-aligned.
     """
     shift = start % PAGE
     buffer = room(whole_pages(shift + nbytes))

@@ -113,10 +113,7 @@ def joined(pieces: Pieces) -> tuple[Callable[[], int], bytes]:
 def line_range(path: str, start: int, stop: int, longest_line: int) -> tuple[int, int]:
     """Return start and end of the lines of a plain file that begin in ``[start, stop)``.
 
-    Parameters
-    ----------
-    longest_line : int
-        Refuse a last line that extends more bytes than this beyond `stop`.
+    Refuses a last line that extends more than `longest_line` bytes beyond `stop`.
     """
     with open_file(path) as file:
         first = _line_start(file, start, stop)
@@ -143,14 +140,8 @@ def _line_start(file: IO[bytes], at: int, most: int) -> int | None:
 def read_lines(path: str, place: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the lines of a plain file from `place` to `last`, in pieces small enough for the caches.
 
+    Yields the place of each piece in the file, and its lines in work space of this thread, valid until the next piece.
     The lines of a remote file come in one piece.
-
-    Yields
-    ------
-    place : int
-        Place of the piece in the file.
-    lines : ndarray of uint8
-        Whole lines, in work space of this thread: valid until the next piece.
     """
     buffer = work_space("text", last - place, np.uint8)  # unused pages take no memory
     filled = 0

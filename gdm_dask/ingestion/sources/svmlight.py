@@ -48,15 +48,7 @@ class SvmlightText(Source):
 def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -> Slab:
     """Parse consecutive pieces of text.
 
-    Returns
-    -------
-    Slab
-        Its arrays are work space of this thread.
-
-    Raises
-    ------
-    BadInput
-        If a line is malformed; names the file and the line.
+    The arrays of the slab are work space of this thread. A malformed line raises `BadInput` with the file and the line.
     """
     rows, entries = nbytes // len("1\n") + 1, nbytes // len(" 1:1") + 1
     lengths = {"labels": rows, "indptr": rows + 1, "features": entries, "values": entries}

@@ -22,16 +22,9 @@ BATCH_BYTES = 2 << 20
 def document_source(
     corpus: Corpus, settings: TextSettings, vocabulary: Vocabulary | None = None, named: bool = False
 ) -> Source:
-    """Return documents as a source.
+    """Return documents as a source, counted with the vocabulary of a training set or, by default, their own.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    settings : TextSettings
-    vocabulary : Vocabulary, optional
-        Vocabulary of the training set; by default that of the documents. It is kept in the store.
-    named : bool
-        Name hashed features, at the cost of one more pass over the documents.
+    The vocabulary is kept in the store. Hashed features are `named` at the cost of one more pass over the documents.
     """
     if len(corpus) == 0:
         raise BadInput("there are no documents")
