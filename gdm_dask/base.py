@@ -43,54 +43,13 @@ from gdm_dask.system.progress import compile_seconds
 
 
 class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`."""
+    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`.
+
+    Both are dataclasses: their fields are the parameters.
+    """
 
     #: "classification" or "regression".
     _task: ClassVar[str]
-
-    def __init__(
-        self,
-        n_features_to_select: int | None = None,
-        tau: float = 0.25,
-        C: float | str = "auto",
-        cut_size: int | str = "auto",
-        max_cuts: int | None = None,
-        tol: float = 1e-3,
-        matching: str = "greedy",
-        groups: bool = True,
-        scheduler: Any = None,
-        memory_limit: int | str | None = None,
-        verbose: int = 0,
-        n_workers: int | None = None,
-        fit_intercept: bool = True,
-        certify: bool = False,
-        master: str | None = None,
-        include: Any = None,
-        exclude: Any = None,
-        groups_of: Any = None,
-        measure: str = "pearson",
-        linkage: str = "star",
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.tau = tau
-        self.C = C
-        self.cut_size = cut_size
-        self.max_cuts = max_cuts
-        self.tol = tol
-        self.matching = matching
-        self.groups = groups
-        self.scheduler = scheduler
-        self.n_workers = n_workers
-        self.memory_limit = memory_limit
-        self.verbose = verbose
-        self.fit_intercept = fit_intercept
-        self.certify = certify
-        self.master = master
-        self.include = include
-        self.exclude = exclude
-        self.groups_of = groups_of
-        self.measure = measure
-        self.linkage = linkage
 
     def fit(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.store.targets import Target
 
 
+@dataclass(eq=False, repr=False)
 class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[misc]
     """Select support features and discover their groups of affiliated features.
 
@@ -174,35 +176,27 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
 
     _task = "classification"
 
-    def __init__(
-        self,
-        n_features_to_select: int | None = None,
-        tau: float = 0.25,
-        C: float | str = "auto",
-        cut_size: int | str = "auto",
-        max_cuts: int | None = None,
-        tol: float = 1e-3,
-        matching: str = "greedy",
-        groups: bool = True,
-        scheduler: Any = None,
-        memory_limit: int | str | None = None,
-        verbose: int = 0,
-        n_workers: int | None = None,
-        fit_intercept: bool = True,
-        certify: bool = False,
-        class_weight: dict[Any, float] | str | None = None,
-        master: str | None = None,
-        include: Any = None,
-        exclude: Any = None,
-        groups_of: Any = None,
-        measure: str = "pearson",
-        linkage: str = "star",
-    ) -> None:
-        super().__init__(
-            n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude, groups_of, measure, linkage,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    n_features_to_select: int | None = None
+    tau: float = 0.25
+    C: float | str = "auto"
+    cut_size: int | str = "auto"
+    max_cuts: int | None = None
+    tol: float = 1e-3
+    matching: str = "greedy"
+    groups: bool = True
+    scheduler: Any = None
+    memory_limit: int | str | None = None
+    verbose: int = 0
+    n_workers: int | None = None
+    fit_intercept: bool = True
+    certify: bool = False
+    class_weight: dict[Any, float] | str | None = None
+    master: str | None = None
+    include: Any = None
+    exclude: Any = None
+    groups_of: Any = None
+    measure: str = "pearson"
+    linkage: str = "star"
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed distance of samples to the hyperplanes of the refitted SVM.

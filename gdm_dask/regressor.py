@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -9,6 +10,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from gdm_dask.base import GroupDiscovery
 
 
+@dataclass(eq=False, repr=False)
 class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):  # type: ignore[misc]
     """Select support features that predict one or several numbers, and discover their groups of affiliated features.
 
@@ -55,35 +57,27 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
 
     _task = "regression"
 
-    def __init__(
-        self,
-        n_features_to_select: int | None = None,
-        tau: float = 0.25,
-        C: float | str = "auto",
-        cut_size: int | str = "auto",
-        max_cuts: int | None = None,
-        tol: float = 1e-3,
-        matching: str = "greedy",
-        groups: bool = True,
-        scheduler: Any = None,
-        memory_limit: int | str | None = None,
-        verbose: int = 0,
-        n_workers: int | None = None,
-        fit_intercept: bool = True,
-        certify: bool = False,
-        epsilon: float = 0.0,
-        master: str | None = None,
-        include: Any = None,
-        exclude: Any = None,
-        groups_of: Any = None,
-        measure: str = "pearson",
-        linkage: str = "star",
-    ) -> None:
-        super().__init__(
-            n_features_to_select, tau, C, cut_size, max_cuts, tol, matching, groups, scheduler, memory_limit, verbose,
-            n_workers, fit_intercept, certify, master, include, exclude, groups_of, measure, linkage,
-        )  # fmt: skip
-        self.epsilon = epsilon
+    n_features_to_select: int | None = None
+    tau: float = 0.25
+    C: float | str = "auto"
+    cut_size: int | str = "auto"
+    max_cuts: int | None = None
+    tol: float = 1e-3
+    matching: str = "greedy"
+    groups: bool = True
+    scheduler: Any = None
+    memory_limit: int | str | None = None
+    verbose: int = 0
+    n_workers: int | None = None
+    fit_intercept: bool = True
+    certify: bool = False
+    epsilon: float = 0.0
+    master: str | None = None
+    include: Any = None
+    exclude: Any = None
+    groups_of: Any = None
+    measure: str = "pearson"
+    linkage: str = "star"
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R2; if `y` is None, on a store's own numbers."""
