@@ -161,26 +161,12 @@ def fit_parameters(
     groups_of: GroupsOf = None,
 ) -> dict[str, Any]:
     """Return the parameters of `GroupDiscoveryMachine` from the options of a command."""
+    given = dict(locals())  # they have the same names
     if cut_size != "auto" and not cut_size.isdigit():
         raise BadInput(f"cut_size must be 'auto' or an integer >= 1, got {cut_size!r}")
-    return {
-        "n_features_to_select": n_features_to_select,
-        "tau": tau,
-        "C": C if C == "auto" else _number(C),
-        "cut_size": cut_size if cut_size == "auto" else int(cut_size),
-        "max_cuts": max_cuts,
-        "tol": tol,
-        "matching": matching,
-        "fit_intercept": fit_intercept,
-        "groups": groups,
-        "certify": certify,
-        "memory_limit": memory_limit,
-        "class_weight": class_weight,
-        "master": master,
-        "measure": measure,
-        "linkage": linkage,
-        **constraints(include, exclude, groups_of),
-    }
+    given["C"] = C if C == "auto" else _number(C)
+    given["cut_size"] = cut_size if cut_size == "auto" else int(cut_size)
+    return given | constraints(include, exclude, groups_of)
 
 
 def constraints(include: Include = None, exclude: Exclude = None, groups_of: GroupsOf = None) -> dict[str, Any]:

@@ -17,8 +17,6 @@ from gdm_dask.errors import BadInput
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
-    from gdm_dask.ingestion.source import Source
-    from gdm_dask.ingestion.sources.documents.corpus import Corpus
     from gdm_dask.store import FeatureStore
 
 # Options of `gdm ingest`, in the order of its help.
@@ -158,23 +156,34 @@ def ingest(
     if len(paths) < 2:
         raise BadInput("gdm ingest needs a source and the name of the new store: gdm ingest SOURCE... STORE")
     from gdm_dask.ingestion import run_ingest
-    from gdm_dask.store.folder import Url
+    from gdm_dask.store.folder import Url, local_folder
 
     *sources, store = paths
     source: Any = [_existing(path) for path in sources]
-    weights = sample_weight
+    options: dict[str, Any] = {"sample_weight": sample_weight}
     if text:
+        from gdm_dask.pipeline.readers import Part, read_part
+
         _check_free(store, storage, overwrite)
-        corpus = _open_corpus(source, text_column, label_column, strip_headers)
-        weights = sample_weight and _document_weights(source[0], text_column, sample_weight)
+        if len(sources) > 1:
+            raise BadInput(f"--text takes one folder or file of documents, got a second one: {sources[1]}")
+        settings = {
+            "reader": "documents", "text": text_column, "label": label_column, "strip_headers": strip_headers,
+            "analyzer": analyzer, "ngrams": _lengths(ngrams), "min_df": min_df, "unit_rows": not counts,
+            "hashed": hashed, "hashed_names": hashed_names,
+        }  # fmt: skip
+        if sample_weight is not None and not Path(sample_weight).is_file():
+            settings["sample_weight"] = sample_weight
         like = like and Url(like, storage)
-        source = _documents(corpus, like, (analyzer, ngrams, min_df, not counts, hashed), hashed_names)
+        documents = local_folder(sources[0], "the place of raw documents")
+        found = read_part(Part(settings, [documents], "test" if like else "train", None, like or ""))
+        source, options = found.source, options | found.options
     with opt.chosen_scheduler(scheduler, security) as chosen:
         done = run_ingest(
             source, store, target, task=task, n_features=n_features, like=like,
             index_base=index_base, on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size,
             memory_limit=memory_limit, scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite,
-            storage_options=storage, run_bytes=run_size, sample_weight=weights,
+            storage_options=storage, run_bytes=run_size, **options,
         )  # fmt: skip
     features, samples = done.store.shape
     out.print(
@@ -203,34 +212,12 @@ def _check_free(store: str, storage: dict[str, Any] | None, overwrite: bool) -> 
         raise BadInput(f"{store} exists: choose another name, or pass --overwrite to replace it")
 
 
-def _open_corpus(sources: list[str], text_column: str, label_column: str, strip_headers: bool) -> Corpus:
-    from gdm_dask.ingestion.sources.documents.corpus import open_corpus
-
-    if len(sources) > 1:
-        raise BadInput(f"--text takes one folder or file of documents, got a second one: {sources[1]}")
-    return open_corpus(sources[0], text_column, label_column, strip_headers)
-
-
-def _document_weights(source: str, text_column: str, name: str) -> Any:
-    """Return the column or key of this name of the documents, or the path of a file."""
-    from gdm_dask.ingestion.sources.documents.corpus import open_corpus
-
-    return name if Path(name).is_file() else open_corpus(source, text_column, name).labels
-
-
-def _documents(corpus: Corpus, like: str | None, given: tuple[str, str, int, bool, int | None], named: bool) -> Source:
-    """Return a source of documents."""
-    from gdm_dask.ingestion.sources.documents import document_source, further_documents
-    from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings
-
-    if like is not None:
-        return further_documents(corpus, like)
-    analyzer, ngrams, min_df, unit_rows, hashed = given
+def _lengths(ngrams: str) -> list[int]:
+    """Return the shortest and the longest length of n-grams, such as 1-2; a single one is both."""
     shortest, _, longest = ngrams.partition("-")
     if not shortest.isdigit() or not (longest or shortest).isdigit():
         raise BadInput(f"--ngrams must be a length, such as 4, or two, such as 1-2, got {ngrams}")
-    settings = TextSettings(analyzer, (int(shortest), int(longest or shortest)), min_df, unit_rows, hashed)
-    return document_source(corpus, settings, named=named)
+    return [int(shortest), int(longest or shortest)]
 
 
 def describe(store: FeatureStore) -> dict[str, Any]:

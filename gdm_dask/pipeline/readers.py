@@ -38,15 +38,15 @@ class Part:
     name : {"train", "test"}
     split : dict or None
         ``test_fraction`` and ``seed`` if one set is split in two.
-    train_store : Path
-        Path of the training store, which may not exist yet.
+    train_store : Path or str
+        Place of the training store, which may not exist yet.
     """
 
     settings: Mapping[str, Any]
     files: list[Path]
     name: str
     split: Mapping[str, Any] | None
-    train_store: Path
+    train_store: Path | str
 
     @property
     def fraction(self) -> float:
