@@ -22,14 +22,12 @@ from gdm_dask.cutting_plane.checkpoint import Checkpoint
 from gdm_dask.cutting_plane.fit import Fit, fit
 from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.selection import strengths_of
-from gdm_dask.engine import open_engine
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.inputs import (
     check_training_data,
     checked_dask,
     checkpoint_job,
-    default_scheduler,
     find_names,
     open_data,
     settings_of,
@@ -92,10 +90,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         saved = None
         if checkpoint is not None:
             saved = Checkpoint(Path(checkpoint), checkpoint_job(X, Y, settings, weights))
-        with (
-            open_engine(self.scheduler or default_scheduler(), self.n_workers) as engine,
-            open_data(X, engine, self.memory_limit, settings) as data,
-        ):
+        with open_data(X, self.get_params(deep=False), settings) as data:
             found = fit(
                 data, Y, settings, self.n_features_to_select, self.groups, saved, self._reporter(callback),
                 self.certify, weights,

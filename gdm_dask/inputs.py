@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from crc32c import crc32c
 from sklearn.utils.validation import validate_data
 
+from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import stored_data
-from gdm_dask.engine import Engine, active_client
+from gdm_dask.cutting_plane.problem import Problem
+from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
 from gdm_dask.ingestion.objects import common_type
-from gdm_dask.model import names_in
+from gdm_dask.model import Estimator, FittedModel, names_in
 from gdm_dask.settings.settings import CONSTRAINTS, Settings, constraints_from, settings_from
 from gdm_dask.settings.weights import sample_weights
 from gdm_dask.store import FeatureStore, as_store, is_store
 from gdm_dask.store.target_files import check_targets
 from gdm_dask.store.targets import TASKS, Target, as_values, infer_target
 from gdm_dask.system.resources import parse_bytes
-
-if TYPE_CHECKING:
-    from gdm_dask.base import GroupDiscovery
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ MAX_NAMES = 1_000_000
 
 
 def settings_of(
-    estimator: GroupDiscovery, X: Any, target: Target, Y: np.ndarray, weights: np.ndarray | None = None
+    estimator: Estimator, X: Any, target: Target, Y: np.ndarray, weights: np.ndarray | None = None
 ) -> Settings:
     """Return the settings of the cutting plane for an estimator's parameters, checked data and its outputs."""
     parameters = estimator.get_params(deep=False)
@@ -47,7 +46,7 @@ def settings_of(
     return settings_from(parameters, n_features, target.kind, Y, weights, constraints)
 
 
-def check_training_data(machine: GroupDiscovery, X: Any, y: Any, task: str) -> tuple[Any, Target, np.ndarray]:
+def check_training_data(machine: Any, X: Any, y: Any, task: str) -> tuple[Any, Target, np.ndarray]:
     """Return the data, its target and its outputs (K, n); set `n_features_in_` and `feature_names_in_`."""
     machine.__dict__.pop("feature_names_in_", None)  # from an earlier fit
     if is_store(X):
@@ -151,7 +150,7 @@ def _column_names(X: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def find_names(machine: GroupDiscovery, X: Any) -> dict[int, str]:
+def find_names(machine: FittedModel, X: Any) -> dict[int, str]:
     """Return the names of the supports and all members of their groups, if the data has names."""
     shown = machine.support_features_
     if machine.affiliations_ is not None:
@@ -163,7 +162,7 @@ def find_names(machine: GroupDiscovery, X: Any) -> dict[int, str]:
     return {}
 
 
-def support_columns(machine: GroupDiscovery, X: Any) -> Any:
+def support_columns(machine: FittedModel, X: Any) -> Any:
     """Return the columns of the supports, strongest first."""
     if is_store(X):
         store = as_store(X)
@@ -175,7 +174,7 @@ def support_columns(machine: GroupDiscovery, X: Any) -> Any:
     return X[:, machine.support_features_]
 
 
-def checked_dask(machine: GroupDiscovery, X: Any) -> Any:
+def checked_dask(machine: FittedModel, X: Any) -> Any:
     """Return a Dask collection as an array, after checking that it has the columns the machine was fitted on."""
     names = _column_names(X)
     X = as_dask_matrix(X)
@@ -189,7 +188,7 @@ def checked_dask(machine: GroupDiscovery, X: Any) -> Any:
     return X
 
 
-def _check_width(machine: GroupDiscovery, n_features: int, what: str, remedy: str = "") -> None:
+def _check_width(machine: FittedModel, n_features: int, what: str, remedy: str = "") -> None:
     if n_features != machine.n_features_in_:
         raise BadInput(
             f"{what} has {n_features} features, but the machine was fitted on {machine.n_features_in_}{remedy}"
@@ -206,25 +205,36 @@ def default_scheduler() -> Any:
 
 
 @contextmanager
-def open_data(X: Any, engine: Engine, memory_limit: int | str | None, settings: Settings) -> Iterator[Data]:
-    """Open the blocks of a store, or of a matrix (samples x features) that was checked before.
+def open_data(
+    X: Any, parameters: Mapping[str, Any], settings: Settings, n_problems: int | None = None
+) -> Iterator[Data]:
+    """Open an engine, and the blocks of a store or of a matrix (samples x features) that was checked before.
 
     Parameters
     ----------
     X : FeatureStore, ndarray, sparse matrix or Dask collection
-    engine : Engine
-    memory_limit : int, str or None
-    settings : Settings
-        Settings of the fit, for its memory plan.
+    parameters : dict
+        Parameters of an estimator.
+    settings, n_problems
+        See `stored_data`.
     """
-    logger.info("engine: %s", engine.description)
-    limit = None if memory_limit is None else parse_bytes(memory_limit)
-    with nullcontext(X) if isinstance(X, FeatureStore) else as_blocks(X, engine, limit) as blocks:
-        if isinstance(blocks, FeatureStore):
-            with stored_data(blocks, engine, limit, settings) as data:
-                yield data
-        else:
-            yield Data.in_memory(blocks, engine)
+    limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
+    with open_engine(parameters["scheduler"] or default_scheduler(), parameters["n_workers"]) as engine:
+        logger.info("engine: %s", engine.description)
+        with nullcontext(X) if isinstance(X, FeatureStore) else as_blocks(X, engine, limit) as blocks:
+            if isinstance(blocks, FeatureStore):
+                with stored_data(blocks, engine, limit, settings, n_problems) as data:
+                    yield data
+            else:
+                yield Data.in_memory(blocks, engine)
+
+
+def solve_in_turns(problems: Sequence[Problem], data: Data) -> Iterator[Sequence[Problem]]:
+    """Solve problems, and yield as many at a time as share the reads."""
+    for first in range(0, len(problems), data.n_problems):
+        some = problems[first : first + data.n_problems]
+        solve(some, data, lambda problem: None)
+        yield some
 
 
 def checkpoint_job(X: Any, Y: np.ndarray, settings: Settings, weights: np.ndarray | None = None) -> dict[str, Any]:

@@ -16,21 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.cutting_plane.algorithm import solve
-from gdm_dask.cutting_plane.fit import stored_data
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.cutting_plane.trade_off import Split, splits_of
-from gdm_dask.engine import active_client, open_engine
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_samples
+from gdm_dask.inputs import open_data, solve_in_turns
 from gdm_dask.model import Estimator, decision, names_in
 from gdm_dask.settings.settings import constraints_from, expected_supports, settings_from
 from gdm_dask.settings.weights import sample_weights
 from gdm_dask.store import FeatureStore, as_store
 from gdm_dask.store.folder import write_whole
-from gdm_dask.system.resources import parse_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -113,19 +110,10 @@ def _scores(
         for one in settings
         for split, own in zip(splits, weights, strict=True)
     ]
-    limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
-    scheduler = parameters["scheduler"] or active_client() or "threads"
-    largest = max(settings, key=expected_supports)
+    tests = itertools.cycle(split.test for split in splits)
     scores: list[float] = []
-    with (
-        open_engine(scheduler, parameters["n_workers"]) as engine,
-        stored_data(store, engine, limit, largest, len(problems)) as data,
-    ):
-        logger.info("engine: %s", engine.description)
-        tests = itertools.cycle(split.test for split in splits)
-        while problems:
-            some, problems = problems[: data.n_problems], problems[data.n_problems :]
-            solve(some, data, lambda problem: None)
+    with open_data(store, parameters, max(settings, key=expected_supports), len(problems)) as data:
+        for some in solve_in_turns(problems, data):
             for problem, test in zip(some, tests, strict=False):
                 scores.append(target.score(outputs[:, test], _values(problem, outputs, test, k)))
     return np.reshape(scores, (len(combinations), len(splits)))

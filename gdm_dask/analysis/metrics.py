@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 
+from gdm_dask.engine import LOCAL_SCHEDULERS
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, block_redundancy_rate
@@ -203,23 +204,11 @@ class LinearDecision:
         import dask.array as da
         from dask_ml.wrappers import ParallelPostFit
 
-        columns = rows.to_scipy().T.toarray() if rows.is_sparse else rows.matrix().T
-        with _chosen(scheduler):
-            return np.asarray(ParallelPostFit(self).predict(da.from_array(columns, chunks=(chunk, -1))))
-
-
-@contextmanager
-def _chosen(scheduler: Any) -> Iterator[None]:
-    """Configure Dask for a scheduler: by its name, or with a client of a running scheduler."""
-    import dask
-
-    if scheduler in (None, "local"):
-        yield
-    elif scheduler in ("synchronous", "threads", "processes"):
-        with dask.config.set(scheduler=scheduler):
-            yield
-    else:
         from gdm_dask.engine.connect import open_client
 
-        with open_client(scheduler) as client, dask.config.set(scheduler=client):
-            yield
+        columns = rows.to_scipy().T.toarray() if rows.is_sparse else rows.matrix().T
+        found = ParallelPostFit(self).predict(da.from_array(columns, chunks=(chunk, -1)))
+        scheduler = None if scheduler == "local" else scheduler
+        with nullcontext(scheduler) if scheduler in (None, *LOCAL_SCHEDULERS) else open_client(scheduler) as chosen:
+            values: np.ndarray = found.compute(scheduler=chosen)
+        return values

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from sklearn.utils import check_array
 
-from gdm_dask.cutting_plane.algorithm import solve
-from gdm_dask.cutting_plane.fit import groups_of, stored_data
+from gdm_dask.cutting_plane.fit import groups_of
 from gdm_dask.cutting_plane.linkage import Linker
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
-from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.passes import Together
-from gdm_dask.ingestion import as_blocks
 from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
+from gdm_dask.inputs import open_data, solve_in_turns
 from gdm_dask.model import FittedModel, names_in
 from gdm_dask.settings.settings import Settings, constraints_from, expected_supports, settings_from
 from gdm_dask.settings.weights import sample_weights
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.target_files import check_targets
 from gdm_dask.store.targets import Target, infer_target
-from gdm_dask.system.resources import parse_bytes
 
 if TYPE_CHECKING:
     from gdm_dask.settings.constraints import Constraints
-
-logger = logging.getLogger(__name__)
 
 #: Map from each support to the members of its group.
 Groups: TypeAlias = dict[int, np.ndarray]
@@ -124,20 +117,9 @@ def fit_subsamples(
         settings = _settings(model, {**parameters, "certify": False}, Y[:, samples], own_weights, constraints)
         problems.append(Problem(Y[:, samples], settings, samples, weights))
     found: list[Groups] = []
-    with ExitStack() as stack:
-        limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
-        scheduler = parameters["scheduler"] or active_client() or "threads"
-        engine = stack.enter_context(open_engine(scheduler, parameters["n_workers"]))
-        logger.info("engine: %s", engine.description)
-        store = X if isinstance(X, FeatureStore) else stack.enter_context(as_blocks(X, engine, limit))
-        if isinstance(store, FeatureStore):
-            largest = max((problem.settings for problem in problems), key=expected_supports)
-            data = stack.enter_context(stored_data(store, engine, limit, largest, len(problems)))
-        else:
-            data = Data.in_memory(store, engine)
-        while problems:
-            some, problems = problems[: data.n_problems], problems[data.n_problems :]
-            solve(some, data, lambda problem: None)
+    largest = max((problem.settings for problem in problems), key=expected_supports)
+    with open_data(X, parameters, largest, len(problems)) as data:
+        for some in solve_in_turns(problems, data):
             chosen = []
             for problem in some:
                 chosen.append(select(problem, parameters["n_features_to_select"])[:2])

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold
 
-from gdm_dask import GroupDiscoveryMachine, ingest
-from gdm_dask.analysis import cross_validation
+from gdm_dask import GroupDiscoveryMachine, ingest, inputs
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
@@ -98,7 +97,7 @@ def test_problems_that_do_not_fit_into_memory_at_once_take_turns(tmp_path: Path,
     store = ingest(X.T, tmp_path / "data.zarr", y)
     grid = {"tau": [0.25, 0.5], "C": [1.0, 50.0], "folds": 3}
     at_once: list[int] = []
-    monkeypatch.setattr(cross_validation, "solve", lambda some, *rest: at_once.append(len(some)) or solve(some, *rest))
+    monkeypatch.setattr(inputs, "solve", lambda some, *rest: at_once.append(len(some)) or solve(some, *rest))
     expected = tune(store, GroupDiscoveryMachine(4), grid, tmp_path / "one.json")
     assert at_once == [12]
     monkeypatch.setattr("gdm_dask.cutting_plane.memory.DRIVER_VECTORS", 200_000)  # 100 MB for each problem
