@@ -113,6 +113,10 @@ def _arrays(part: Part) -> Input:
     if "classes" in settings:
         kept = np.isin(y, settings["classes"])
         x, y, *weights = (array[kept] for array in (x, y, *weights))
+    if not len(x):
+        raise BadInput(
+            f"{path}: there are no samples" + (f" of {settings['classes']}" if "classes" in settings else "")
+        )
     if part.split is not None:
         kept = split_numbers(len(y), part.fraction, part.seed)[part.name == "test"]
         x, y, *weights = (array[kept] for array in (x, y, *weights))
@@ -141,7 +145,10 @@ def _load_arrays(path: Path, *names: str) -> list[np.ndarray]:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path} must be a complete .npz file of plain arrays ({error})") from error
-    if len({len(array) for array in found}) > 1:
+    if found[0].dtype.kind not in "biuf":
+        raise BadInput(f"{path}: the array {names[0]!r} must hold numbers, got {found[0].dtype}")
+    lengths = {array.shape[:1] for array in found}
+    if len(lengths) > 1 or () in lengths:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, found, strict=True))
         raise BadInput(f"{path}: the arrays have different numbers of samples: {shapes}")
     return found
@@ -157,9 +164,13 @@ def split_numbers(n_samples: int, test_fraction: float, seed: int) -> tuple[np.n
     import dask.array as da
     from dask_ml.model_selection import train_test_split
 
-    parts = train_test_split(
-        da.arange(n_samples, chunks=max(1, n_samples)), test_size=test_fraction, random_state=seed, shuffle=True
-    )
+    numbers = da.arange(n_samples, chunks=max(1, n_samples))
+    try:
+        parts = train_test_split(numbers, test_size=test_fraction, random_state=seed, shuffle=True)
+    except ValueError as error:
+        raise BadInput(
+            f"{n_samples} samples cannot be split with test_fraction = {test_fraction:g}: {error}"
+        ) from error
     return tuple(np.sort(part.compute(scheduler="synchronous")) for part in parts)  # type: ignore[return-value]
 
 

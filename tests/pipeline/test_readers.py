@@ -11,7 +11,7 @@ from helpers.instances import informative
 from gdm_dask import open_store
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline import load_pipeline, run_pipeline
-from gdm_dask.pipeline.readers import Part, read_part
+from gdm_dask.pipeline.readers import Part, read_part, split_numbers
 
 ROWS, Y = informative(12, 60, 0)
 MATRIX = """
@@ -68,6 +68,10 @@ def saved(path: Path, **arrays: np.ndarray) -> Path:
         (lambda path: saved(path, x=np.array([{}, None]), y=np.zeros(2)), {}, "must be a complete .npz file"),
         (lambda path: saved(path, x=np.zeros((2, 4)), z=np.zeros(2)), {}, "there is no array 'y'; there are x, z"),
         (lambda path: saved(path, x=np.zeros((2, 4)), y=np.zeros(3)), {}, r"x \(2, 4\), y \(3,\)"),
+        (lambda path: saved(path, x=np.zeros((2, 4)), y=np.array(1)), {}, r"x \(2, 4\), y \(\)"),
+        (lambda path: saved(path, x=np.array([["a"]]), y=np.zeros(1)), {"add": 1}, "'x' must hold numbers, got <U1"),
+        (lambda path: saved(path, x=np.zeros((2, 4)), y=np.zeros(2)), {"classes": [3, 8]}, r"no samples of \[3, 8\]"),
+        (lambda path: saved(path, x=np.zeros((0, 4)), y=np.zeros(0)), {}, "there are no samples$"),
         (lambda path: saved(path, x=np.zeros((2, 4)), y=np.zeros(2)), {"shift": 1}, "cannot be shifted"),
         (
             lambda path: saved(path, x=np.zeros((2, 4)), y=np.zeros(2)),
@@ -82,6 +86,11 @@ def test_arrays_that_are_not_right_are_named(tmp_path: Path, make, settings: dic
     with pytest.raises(BadInput, match=message) as error:
         read_part(part)
     assert "a.npz" in str(error.value)
+
+
+def test_too_few_samples_to_split_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"1 samples cannot be split with test_fraction = 0\.25"):
+        split_numbers(1, 0.25, 0)
 
 
 def test_an_array_holds_the_weights_of_the_samples(tmp_path: Path) -> None:
