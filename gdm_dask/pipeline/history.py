@@ -29,18 +29,6 @@ RUNNING = "running"
 MAX_RECORDS = 10_000
 
 _LINE = re.compile(r'(\w+)\{pipeline="((?:[^"\\]|\\.)*)"\} (\S+)')
-_HELP = {
-    "gdm_run_exit_code": "Exit code of the last run: 0 done, 2 bad input, 3 engine, 130 and 143 interrupted.",
-    "gdm_run_seconds": "Seconds that the last run took.",
-    "gdm_run_started_timestamp_seconds": "When the last run began.",
-    "gdm_run_success_timestamp_seconds": "When the last run that ended well began.",
-    "gdm_accuracy": "Accuracy of the last evaluation.",
-    "gdm_redundancy_rate": "Redundancy rate of the supports.",
-    "gdm_supports": "Number of supports.",
-    "gdm_supports_gained": "Supports that the run before did not have.",
-    "gdm_supports_lost": "Supports that only the run before had.",
-    "gdm_group_drift": "1 - mean Jaccard index of the groups that both runs have.",
-}
 
 
 @dataclass
@@ -107,25 +95,20 @@ class History:
         return [record for record in map(_read, self._files()) if record is not None]
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
+        return sorted(self.folder.glob("*.json"))
 
-    def last_done(self) -> Record | None:
-        """Return the last successful run."""
-        for file in reversed(self._files()):
-            record = _read(file)
-            if record is not None and record.status == "done":
-                return record
-        return None
+    def last_run(self) -> str | None:
+        """Return the folder of the model of the last successful run."""
+        records = map(_read, reversed(self._files()))
+        return next((record.run for record in records if record is not None and record.status == "done"), None)
 
     def settle(self, ours: Record) -> None:
         """Record runs without an end as killed. Only the holder of the lock may call this."""
-        for file in self._files():
-            record = _read(file)
+        for record in self.records():
             # A run writes its record before it requests the lock, so a live process may still be about to request it.
-            if record is None or record.status != RUNNING or record.id == ours.id or _is_alive(record.id):
-                continue
-            record.status, record.exit_code = "killed", 137
-            self.write(record)
+            if record.status == RUNNING and record.id != ours.id and not _is_alive(record.id):
+                record.status, record.exit_code = "killed", 137
+                self.write(record)
         for file in self._files()[:-MAX_RECORDS]:
             file.unlink(missing_ok=True)
 
@@ -180,28 +163,34 @@ def _groups(model: FittedModel, named: bool) -> dict[str, set[str]]:
     return {label(support): {label(member) for member in members} for support, members in groups.items()}
 
 
-def metrics_of(record: Record) -> dict[str, float | None]:
-    """Return metrics by name; None if a run ended before it had the value."""
+def metrics_of(record: Record) -> dict[str, tuple[str, float | None]]:
+    """Return the meaning and the value of each metric; None if a run ended before it had the value."""
     started = float(calendar.timegm(time.strptime(record.started, "%Y-%m-%dT%H:%M:%SZ")))
+    done = started if record.status == "done" else None
+    facts, change = record.facts.get, record.change.get
     return {
-        "gdm_run_exit_code": record.exit_code,
-        "gdm_run_seconds": record.seconds,
-        "gdm_run_started_timestamp_seconds": started,
-        "gdm_run_success_timestamp_seconds": started if record.status == "done" else None,
-        "gdm_accuracy": record.facts.get("accuracy"),
-        "gdm_redundancy_rate": record.facts.get("redundancy_rate"),
-        "gdm_supports": record.facts.get("n_supports"),
-        "gdm_supports_gained": record.change.get("gained"),
-        "gdm_supports_lost": record.change.get("lost"),
-        "gdm_group_drift": record.change.get("drift"),
-    }
+        "gdm_run_exit_code": (
+            "Exit code of the last run: 0 done, 2 bad input, 3 engine, 130 and 143 interrupted.", record.exit_code
+        ),
+        "gdm_run_seconds": ("Seconds that the last run took.", record.seconds),
+        "gdm_run_started_timestamp_seconds": ("When the last run began.", started),
+        "gdm_run_success_timestamp_seconds": ("When the last run that ended well began.", done),
+        "gdm_accuracy": ("Accuracy of the last evaluation.", facts("accuracy")),
+        "gdm_redundancy_rate": ("Redundancy rate of the supports.", facts("redundancy_rate")),
+        "gdm_supports": ("Number of supports.", facts("n_supports")),
+        "gdm_supports_gained": ("Supports that the run before did not have.", change("gained")),
+        "gdm_supports_lost": ("Supports that only the run before had.", change("lost")),
+        "gdm_group_drift": ("1 - mean Jaccard index of the groups that both runs have.", change("drift")),
+    }  # fmt: skip
 
 
 def write_metrics(path: Path, record: Record) -> None:
     """Write a text file for node_exporter atomically; keep other pipelines' values, and values that this run lacks."""
-    values = _read_metrics(path)
-    values |= {(name, record.pipeline): value for name, value in metrics_of(record).items() if value is not None}
-    metrics = [Metric(name, _HELP[name], value, {"pipeline": whose}) for (name, whose), value in sorted(values.items())]
+    own = metrics_of(record)
+    values = {key: value for key, value in _read_metrics(path).items() if key[0] in own}
+    values |= {(name, record.pipeline): value for name, (_, value) in own.items() if value is not None}
+    named = sorted(values.items())
+    metrics = [Metric(name, own[name][0], value, {"pipeline": whose}) for (name, whose), value in named]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, exposition(metrics).encode())
 
@@ -214,8 +203,7 @@ def _read_metrics(path: Path) -> dict[tuple[str, str], float]:
         return {}
     found = {}
     for line in lines:
-        match = _LINE.fullmatch(line)
-        if match and match[1] in _HELP:
+        if match := _LINE.fullmatch(line):
             with suppress(ValueError):
                 found[match[1], unescaped(match[2])] = float(match[3])
     return found

@@ -126,7 +126,7 @@ class Ingest(Step):
         if not context.files.keys() >= set(names):
             raise NotKnown
         files = [context.files[name].path for name in names]
-        return Part(settings, files, self.part, sets.get("split"), context.store_path("train"))
+        return Part(settings, files, self.part, sets.get("split"), context.pipeline.store("train"))
 
     def _options(self, context: Context) -> dict[str, Any]:
         return {
@@ -152,13 +152,13 @@ class Ingest(Step):
         from gdm_dask.ingestion import run_ingest
         from gdm_dask.pipeline.readers import read_part
 
-        path = context.store_path(self.part)
+        path = context.pipeline.store(self.part)
         given = read_part(self._given(context))
         names = {"block_size": "block_bytes", "workers": "n_workers"}
         options = {names.get(name, name): value for name, value in self._options(context).items()}
         options |= {**given.options, "overwrite": True}
         if self.part == "test":
-            options |= {"like": context.store_path("train"), "n_features": None}
+            options |= {"like": context.pipeline.store("train"), "n_features": None}
         store = run_ingest(given.source, path, given.labels, **options).store
         self._check_unchanged(context)
         return {"path": str(path.relative_to(context.folder)), "identity": identity(store), "shape": list(store.shape)}

@@ -17,7 +17,7 @@ from gdm_dask.ingestion.staging import Staging
 from gdm_dask.pipeline import steps
 from gdm_dask.pipeline.history import History, Record, change_between, write_metrics
 from gdm_dask.pipeline.schema import Pipeline
-from gdm_dask.pipeline.step import Context, Manifest, NotKnown, Step, step_key, store_path
+from gdm_dask.pipeline.step import Context, Manifest, NotKnown, Step, step_key
 from gdm_dask.store.folder import Folder
 from gdm_dask.system.locks import FileLock
 from gdm_dask.system.progress import log_fields
@@ -123,28 +123,24 @@ def _run_steps(pipeline: Pipeline, forced: frozenset[str], record: Record, tell:
     for step in steps.steps_of(pipeline):
         with _timed(step.name, record, tell) as entry:
             key = step_key(step, context)
-            outputs = _kept(step, context, key)
-            entry["state"] = UP_TO_DATE
+            outputs, state = _kept(step, context, key), UP_TO_DATE
             if outputs is None:
-                entry["state"] = "failed"
                 logger.info("%s", step.name)
-                outputs = step.run(context, key)
+                outputs, state = step.run(context, key), DONE
                 context.manifest.record(step.name, key, outputs)
-                entry["state"] = DONE
             context.outputs[step.name] = outputs
+            entry["state"] = state
         step.conclude(context, outputs, record)
 
 
 @contextmanager
 def _timed(name: str, record: Record, tell: Told) -> Iterator[dict[str, Any]]:
+    """Yield the entry of a step in the record; its state tells how the step ended."""
     entry: dict[str, Any] = {"state": "failed", "seconds": 0.0}
     record.stages[name] = entry
     began = time.monotonic()
     try:
         yield entry
-    except BaseException:
-        entry["state"] = "failed"
-        raise
     finally:
         entry["seconds"] = round(time.monotonic() - began, 3)
         tell(name, entry["state"], entry["seconds"])
@@ -153,20 +149,14 @@ def _timed(name: str, record: Record, tell: Told) -> Iterator[dict[str, Any]]:
 def _finish(pipeline: Pipeline, history: History, record: Record) -> None:
     """Compare with the previous run, update the link to the latest run, and remove old runs."""
     assert record.run is not None
-    previous = history.last_done()
-    record.change = _change(pipeline.folder, record.run, None if previous is None else previous.run)
+    previous = history.last_run()
+    record.change = _change(pipeline.folder, record.run, previous)
     record.status, record.exit_code = "done", 0
     _point(pipeline.folder / "latest", record.run)
     for part in ("train", "test"):
-        remove_unfinished(store_path(pipeline, part), pipeline.table("ingest").get("scratch"))
+        remove_unfinished(pipeline.store(part), pipeline.table("ingest").get("scratch"))
     keep = pipeline.table("history").get("keep", KEEP)
-    remove_old_runs(
-        pipeline.folder / "runs", keep, {Path(run).name for run in (record.run, _previous(previous)) if run}
-    )
-
-
-def _previous(record: Record | None) -> str | None:
-    return None if record is None else record.run
+    remove_old_runs(pipeline.folder / "runs", keep, {Path(run).name for run in (record.run, previous) if run})
 
 
 def _change(folder: Path, run: str, previous: str | None) -> dict[str, Any]:

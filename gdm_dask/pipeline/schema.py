@@ -38,6 +38,10 @@ class Pipeline:
         found: dict[str, Any] = self.settings.get(name, {})
         return found
 
+    def store(self, part: str) -> Path:
+        """Return the path of the store of a part."""
+        return self.folder / "data" / f"{part}.zarr"
+
 
 @dataclass(frozen=True)
 class Key:

@@ -123,10 +123,6 @@ class Context:
             raise NotKnown
         return self.outputs[step]
 
-    def store_path(self, part: str) -> Path:
-        """Return the path of a store."""
-        return store_path(self.pipeline, part)
-
     def run(self) -> Path:
         """Return the run directory of the fit."""
         return self.folder / str(self.of("fit")["run"])
@@ -137,11 +133,6 @@ class Context:
         part = next((part for part in ("test", "train") if f"ingest {part}" in self.outputs), "train")
         self.of(f"ingest {part}")
         return part
-
-
-def store_path(pipeline: Pipeline, part: str) -> Path:
-    """Return the path of the store of a part."""
-    return pipeline.folder / "data" / f"{part}.zarr"
 
 
 class Manifest:

@@ -87,7 +87,7 @@ class Fit(Step):
         run = f"runs/{key[:12]}"
         if self.stage in context.forced:
             shutil.rmtree(context.folder / run, ignore_errors=True)
-        store = open_store(context.store_path("train"))
+        store = open_store(context.pipeline.store("train"))
         parameters = {"scheduler": os.environ.get("GDM_SCHEDULER"), **read_constraints(context.pipeline.table("fit"))}
         grid, target = parameters.pop("tune", None), target_of_task(store, None, parameters.pop("task", None))
         if grid is not None:
@@ -142,7 +142,7 @@ class Evaluate(Step):
         model = load_model(context.run())
         scheduler = context.pipeline.table("fit").get("scheduler", os.environ.get("GDM_SCHEDULER"))
         distributed = context.pipeline.table("evaluate").get("distributed", False)
-        store = open_store(context.store_path(context.test_part))
+        store = open_store(context.pipeline.store(context.test_part))
         facts = {"on": context.test_part, **evaluate(model, store, distributed, scheduler)}
         write_whole(context.run() / "evaluation.json", json.dumps(facts, indent=1).encode())
         return {"facts": facts}
@@ -189,7 +189,8 @@ class Report(Step):
         model = load_model(context.run())
         settings = context.pipeline.table("report")
         file = context.run() / f"report.{settings.get('form', 'html')}"
-        stores = {part: context.store_path(part) for part in ("train", "test") if f"ingest {part}" in context.outputs}
+        parts = [part for part in ("train", "test") if f"ingest {part}" in context.outputs]
+        stores = {part: context.pipeline.store(part) for part in parts}
         make_report(
             model,
             file,
