@@ -55,9 +55,6 @@ OnError = Annotated[str, typer.Option(help="On a malformed line: raise an error,
 DType = Annotated[str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")]
 Codec = Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) or none.")]
 BlockSize = Annotated[str, typer.Option(help="Decoded size of a block, the unit of parallel work.")]
-MemoryLimit = Annotated[
-    str | None, typer.Option(help="Memory limit of all processes; by default a quarter of this computer's memory.")
-]
 Scheduler = Annotated[str, typer.Option(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Number of parallel tasks; by default one per core, and two more for threads.")
@@ -103,7 +100,6 @@ StripHeaders = Annotated[
 ]  # fmt: skip
 TextColumn = Annotated[str, typer.Option(help="Column or key that holds the text.", rich_help_panel=_DOCUMENTS)]
 LabelColumn = Annotated[str, typer.Option(help="Column or key that holds the class.", rich_help_panel=_DOCUMENTS)]
-STORE = typer.Argument(metavar="STORE", help="A feature store: folder or URL.")
 
 
 @app.command()
@@ -120,7 +116,7 @@ def ingest(
     dtype: DType = "auto",
     codec: Codec = "lz4",
     block_size: BlockSize = "64MiB",
-    memory_limit: MemoryLimit = None,
+    memory_limit: opt.MemoryLimit = None,
     scheduler: Scheduler = "threads",
     workers: Workers = None,
     scratch: Scratch = None,
@@ -323,7 +319,7 @@ def _describe_model(run: Path, as_json: bool) -> None:
 
 @app.command()
 @opt.takes(storage=opt.storage)
-def verify(store: Annotated[str, STORE], storage: Any = None) -> None:
+def verify(store: opt.Store, storage: Any = None) -> None:
     """Read a whole store and compare it with its checksums."""
     from gdm_dask.store import open_store
     from gdm_dask.system.progress import report

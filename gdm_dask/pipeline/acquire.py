@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gdm_dask.errors import BadInput, GdmError
-from gdm_dask.pipeline.schema import TEXT, Key, Problem, Table
+from gdm_dask.pipeline.schema import TEXT, Key, Problem, Table, as_list
 from gdm_dask.pipeline.step import Context, NotKnown, Step
 from gdm_dask.store.folder import Folder, Url, options_of, write_whole
 from gdm_dask.system.progress import report
@@ -86,7 +86,8 @@ class Acquire(Step):
         """Fetch the files and return their checksums."""
         downloads = context.folder / "downloads"
         for name, settings in context.pipeline.table("acquire").items():
-            if context.dry_run and not is_ready(name, settings, downloads):
+            place = place_of(name, settings, downloads)
+            if context.dry_run and not (place and place.exists()):
                 raise NotKnown(f"would fetch {name}")
             context.files[name] = acquire(name, settings, downloads, context.manifest.files)
         return {"files": self.run(context, "")}
@@ -121,19 +122,18 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
         Checksums from earlier runs, with size and time of each file; unchanged files are not read again. Updated in
         place.
     """
-    expected = _expected(settings)
-    found = locate(settings)
-    if found is None and "url" in settings:
-        found = downloads / file_name(name, settings)
-        if not found.exists():
-            _download_or_tell(settings, found, expected)
+    expected = as_list(settings.get("sha256", []))
+    found = place_of(name, settings, downloads)
     if found is None:
         raise BadInput(_missing(name, settings))
+    if not found.exists():
+        _download_or_tell(settings, found, expected)
     acquired = Acquired(found, content_hash(found, known))
     if not _is_right(acquired.sha256, expected):
         raise BadInput(
-            f"acquire.{name}: {found} has the SHA-256 {acquired.sha256}, but the pipeline expects {_either(expected)}. "
-            "Remove the file to fetch it again, or correct the pipeline if the new content is right."
+            f"acquire.{name}: {found} has the SHA-256 {acquired.sha256}, but the pipeline expects "
+            f"{' or '.join(expected)}. Remove the file to fetch it again, or correct the pipeline if the new content "
+            "is right."
         )
     return acquired
 
@@ -148,30 +148,15 @@ def _download_or_tell(settings: Mapping[str, Any], target: Path, expected: list[
         raise type(error)(f"{error} {_by_hand(settings, 'Or fetch')}") from error
 
 
-def _expected(settings: Mapping[str, Any]) -> list[str]:
-    given = settings.get("sha256", [])
-    return [given] if isinstance(given, str) else list(given)
-
-
 def _is_right(found: str, expected: list[str]) -> bool:
     return not expected or ON_FIRST_USE in expected or found in expected
 
 
-def _either(expected: list[str]) -> str:
-    return " or ".join(expected)
-
-
-def is_ready(name: str, settings: Mapping[str, Any], downloads: Path) -> bool:
-    """Whether the file is available without a download."""
-    return locate(settings) is not None or ("url" in settings and (downloads / file_name(name, settings)).exists())
-
-
-def locate(settings: Mapping[str, Any]) -> Path | None:
-    """Return the local file or folder that a path refers to; None if there is none."""
-    if "path" not in settings:
-        return None
-    path = Path(settings["path"]).expanduser()
-    return next((place for place in _places(path) if place.exists()), None)
+def place_of(name: str, settings: Mapping[str, Any], downloads: Path) -> Path | None:
+    """Return the local file or folder, or else the place of its download, if it has a URL."""
+    path = Path(settings["path"]).expanduser() if "path" in settings else None
+    found = None if path is None else next((place for place in _places(path) if place.exists()), None)
+    return downloads / file_name(name, settings) if found is None and "url" in settings else found
 
 
 def _places(path: Path) -> list[Path]:
@@ -263,7 +248,8 @@ def _accept(url: str, partial: Path, state: Path, target: Path, expected: list[s
     if not _is_right(found, expected):
         partial.unlink()
         state.unlink(missing_ok=True)
-        raise BadInput(f"{url}: the SHA-256 is {found}, but {_either(expected)} was expected. The file was discarded.")
+        wanted = " or ".join(expected)
+        raise BadInput(f"{url}: the SHA-256 is {found}, but {wanted} was expected. The file was discarded.")
     if ON_FIRST_USE in expected:
         logger.warning("%s: no checksum is published; add sha256 = %r to the pipeline", url, found)
     os.replace(partial, target)
