@@ -206,8 +206,9 @@ class LinearDecision:
 
         from gdm_dask.engine.connect import open_client
 
-        columns = rows.to_scipy().T.toarray() if rows.is_sparse else rows.matrix().T
-        found = ParallelPostFit(self).predict(da.from_array(columns, chunks=(chunk, -1)))
+        matrix = rows.matrix()
+        columns = matrix.T if isinstance(matrix, np.ndarray) else matrix.T.tocsr()
+        found = ParallelPostFit(self).predict(da.from_array(columns, chunks=(chunk, -1), asarray=False))
         scheduler = None if scheduler == "local" else scheduler
         with nullcontext(scheduler) if scheduler in (None, *LOCAL_SCHEDULERS) else open_client(scheduler) as chosen:
             values: np.ndarray = found.compute(scheduler=chosen)

@@ -1,5 +1,7 @@
 """One decision function: the same bits from any form of the data, and for every caller."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,6 +9,7 @@ from helpers.store_helpers import some_labels, some_matrix
 
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.analysis.metrics import Labelled, LinearDecision, evaluate
+from gdm_dask.features.correlation import as_rows
 from gdm_dask.model import decision
 
 
@@ -77,6 +80,17 @@ def test_tasks_over_samples_give_the_same_bits(case):
     in_tasks = linear.predict_in_parallel(rows, "threads", chunk=7)
     np.testing.assert_array_equal(in_tasks, model.decision_function(store))
     assert evaluate(model, store, distributed=True, scheduler="synchronous") == evaluate(model, store)
+
+
+def test_tasks_over_samples_take_memory_for_nonzeros_only():
+    rows = as_rows(sp.random_array((200_000, 20), density=1e-3, format="csr", rng=np.random.default_rng(0)))
+    linear = LinearDecision(np.ones(20), 0.0)
+    tracemalloc.start()
+    try:
+        linear.predict_in_parallel(rows, "synchronous")
+        assert tracemalloc.get_traced_memory()[1] < 0.5 * rows.n_rows * rows.n_samples * 8
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_evaluation_measures_the_decision_function(case):
