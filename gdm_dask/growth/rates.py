@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -112,15 +112,6 @@ class SampledData(Data):
         return [self._numbers[part.start : part.stop].tolist() for part in shared]
 
 
-@contextmanager
-def _sampled(store: FeatureStore, engine: Engine, n_bytes: int, holds: bool) -> Iterator[SampledData]:
-    data = SampledData(store, engine, n_bytes, holds)
-    try:
-        yield data
-    finally:
-        data.close()
-
-
 def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> Rates:
     """Measure the rates on a store.
 
@@ -138,19 +129,19 @@ def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> 
     targets = store.outputs()
     n_timed = TIMED_BYTES // (1 + settings.n_folds)  # each fold processes every block
     with open_engine("threads", n_cores()) as engine:
-        with _sampled(store, engine, RANKED_BYTES, holds=False) as data:
+        with closing(SampledData(store, engine, RANKED_BYTES, holds=False)) as data:
             problems = problems_of(data, targets, settings)
             pass_ = score_pass([problems[0].question()])
             ranked = data.run(pass_)
             (seen,) = seen_by(data, pass_, ranked)
         work = measure_driver(seen, targets, settings, k, n_samples)
-        with _sampled(store, engine, n_timed, holds=False) as data:
+        with closing(SampledData(store, engine, n_timed, holds=False)) as data:
             questions, folds = zip(*((problem.question(), problem.fold) for problem in problems), strict=True)
             with_rows = score_pass(questions, folds, min(1.0, ROWS_SHARE / data.n_parts))
             score = ScorePass([replace(one, n_values=0, n_least=0) for one in with_rows.questions], with_rows.folds)
             data.run(score)  # fills the buffers
             again, _ = timed(lambda: data.run(score))
-        with _sampled(store, engine, n_timed, holds=True) as data:
+        with closing(SampledData(store, engine, n_timed, holds=True)) as data:
             first, _ = timed(lambda: data.run(score))
             held, _ = timed(lambda: data.run(score))
             rows, brought = timed(lambda: data.run(with_rows))
