@@ -23,7 +23,7 @@ from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.cutting_plane.trade_off import TradeOff, Trials
 from gdm_dask.cutting_plane.working_set import seen_by
 from gdm_dask.engine import Engine
-from gdm_dask.engine.data import Data, StoredData
+from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit, correlations, mean_redundancy
 from gdm_dask.features.groups import GroupPass, Pairs
@@ -57,11 +57,8 @@ def stored_data(
     work = planned_work(sizes, rows, store.shape[1], settings, dense, n_problems, store.bytes_ahead, store.value_bytes)
     plan = work.fitted(workers, limit, engine.shares_memory, store.largest_rows)
     logger.info("plan: %s", plan.describe(workers))
-    data = StoredData(store, engine, plan)
-    try:
+    with Data.stored(store, engine, plan) as data:
         yield data
-    finally:
-        data.close()
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,6 @@ def fit(
         certificate = certify_choice(data, targets, problem.settings, k, supports, searched, weights)
         seconds["certify"] = work_clock() - clock
     counts = asdict(data.counts)
-    del counts["seconds"]
     if certificate is not None:
         counts["certify_passes"] = certificate.n_reads
     return Fit(

@@ -67,10 +67,6 @@ class Engine(ABC):
         """Give no more tasks to a worker."""
         raise NotImplementedError
 
-    def release(self, function: Task) -> None:
-        """Run ``function(None)`` once in each process that outlives this engine, without waiting."""
-        return
-
     @abstractmethod
     def close(self, wait: bool = True) -> None:
         """Close everything that was started for this engine."""

@@ -7,6 +7,7 @@ This module waits for workers, resends tasks that will not finish, and reports e
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import queue
 import threading
@@ -24,8 +25,9 @@ from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker
 
 from gdm_dask.engine import Engine, Task
-from gdm_dask.engine.plan import Worker
+from gdm_dask.engine.plan import FAN_IN, Worker
 from gdm_dask.errors import EngineError
+from gdm_dask.store.reader import drop_buffers
 from gdm_dask.system import interrupts
 from gdm_dask.system.metrics import SOURCES, Metric
 from gdm_dask.system.sealed import refusal, seal, sealed_call, sealed_task, unseal
@@ -53,9 +55,6 @@ MAX_LOSSES = 10
 #: A worker that was silent or stalled gets no tasks for this many times that timeout, unless there are no other
 #: workers.
 REST = 5.0
-#: Parts that one task merges.
-FAN_IN = 16
-
 
 _n_resent = 0
 SOURCES.append(
@@ -94,6 +93,7 @@ class ClusterEngine(Engine):
         self.left_out: set[str] = set()
         self._resting: dict[str, float] = {}  # workers that hung, and until when they get no tasks
         self._owned = owned
+        self.n_workers = 0
         self._address = getattr(client.scheduler, "address", "an unknown address")  # known while it reconnects
         try:
             workers = self.workers()
@@ -163,7 +163,7 @@ class ClusterEngine(Engine):
         name: str = "",
     ) -> list[Any]:
         """Return ``[function(item, *args) for item in items]``, computed in parallel."""
-        name = _key(name or funcname(function))
+        name = name or funcname(function)
         results: dict[int, Any] = {}
 
         def attempt(tasks: _Tasks) -> None:
@@ -173,7 +173,7 @@ class ClusterEngine(Engine):
             while waiting or running:
                 n_next = len(waiting) if at_once is None else at_once - len(running)
                 chosen, waiting = waiting[:n_next], waiting[n_next:]
-                futures = tasks.send(name, [items[position] for position in chosen], shared)
+                futures = tasks.send(name, shared, 0, [seal(items[position]) for position in chosen])
                 tasks.watch(futures)
                 running.update(zip(futures, chosen, strict=True))
                 if (future := tasks.next_ended()) is not None:
@@ -188,15 +188,16 @@ class ClusterEngine(Engine):
 
     def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
         """Return ``merge([function(item, *args) for item in items], *args)``; tasks merge the parts."""
-        name = _key(name or funcname(function))
+        name = name or funcname(function)
 
         def attempt(tasks: _Tasks) -> Any:
             shared = tasks.begin(name, [function, merge], args, len(items))
-            last = tasks.merge(name, tasks.send(name, items, shared), shared)
-            tasks.watch([last])
-            while tasks.next_ended() is not last:
-                pass
-            return tasks.result(last)
+            parts = tasks.send(name, shared, 0, [seal(item) for item in items])
+            while len(parts) > 1:
+                some = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
+                parts = tasks.send(f"{name}-merge", shared, 1, some)
+            tasks.wait(parts[0])
+            return tasks.result(parts[0])
 
         return self._until_done(attempt)
 
@@ -224,22 +225,24 @@ class ClusterEngine(Engine):
                 self._resting.update(dict.fromkeys(loss.workers, time.monotonic() + REST * loss.waited))
                 self.workers()  # raises if the scheduler or all workers are gone for good
 
-    def release(self, function: Task) -> None:
-        """Run ``function(None)`` once on each worker, without waiting."""
-        if len(self._owned) > 1:  # the workers end with this engine
-            return
-        with suppress(*GONE, RuntimeError, AttributeError):  # without a scheduler there is nothing to give back
-            for worker in self._ask(SPREAD):
-                key, place = f"gdm-release-{uuid.uuid4()}", [worker.name]
-                future = self.client.submit(
-                    sealed_task(function), seal(None), key=key, workers=place, allow_other_workers=True, pure=False
-                )
-                distributed.fire_and_forget(future)
-
     def close(self, wait: bool = True) -> None:
-        """Close everything that was opened for this engine."""
+        """Have the workers give back memory, without waiting, and close everything that was opened for this engine."""
+        if self.n_workers and len(self._owned) < 2:  # else the workers end, too
+            with suppress(*GONE, RuntimeError, AttributeError):  # without a scheduler there is nothing to give back
+                for worker in self._ask(SPREAD):
+                    key, place = f"gdm-release-{uuid.uuid4()}", [worker.name]
+                    future = self.client.submit(
+                        sealed_task(release), seal(None), key=key, workers=place, allow_other_workers=True, pure=False
+                    )
+                    distributed.fire_and_forget(future)
         for thing in self._owned:
             thing.close()
+
+
+def release(_: None) -> None:
+    """Give back the memory that this process keeps for its next read, as a task."""
+    drop_buffers()
+    gc.collect()  # tasks that were interrupted leave cycles
 
 
 class _Tasks:
@@ -263,10 +266,8 @@ class _Tasks:
         """
         self._allowed = self._engine.allowed()
         call = sealed_call(functions, args)
-        (shared,) = self._send(partial, *([part] for part in call), name=f"{name}-arguments")
-        self.watch([shared])
-        while self.next_ended() is not shared:
-            pass
+        (shared,) = self._send(f"{name}-arguments", partial, *([part] for part in call))
+        self.wait(shared)
         if self._allowed is not None or n_tasks <= SPREAD_BY_DASK * self._engine.n_workers:
             # The scheduler may raise any error if a worker leaves meanwhile; tasks then fetch the copy themselves.
             patience = SPREAD + sum(map(len, call[-1])) / SPREAD_BYTES
@@ -274,24 +275,21 @@ class _Tasks:
                 self._client.replicate([shared], workers=self._allowed, callback_timeout=patience)
         return shared
 
-    def send(self, name: str, items: Sequence[Any], shared: Future) -> list[Future]:
-        """Submit one task per item."""
-        return self._send(apply, [shared] * len(items), [[0, seal(item)] for item in items], name=name)
+    def send(self, name: str, shared: Future, function: int, items: Sequence[Any]) -> list[Future]:
+        """Submit a task for each item: a call of one of the functions, by its number."""
+        return self._send(name, apply, [shared] * len(items), [[function, item] for item in items])
 
-    def merge(self, name: str, parts: list[Future], shared: Future) -> Future:
-        """Submit tasks that merge the results of others, until one is left."""
-        while len(parts) > 1:
-            some = [[1, parts[first : first + FAN_IN]] for first in range(0, len(parts), FAN_IN)]
-            parts = self._send(apply, [shared] * len(some), some, name=f"{name}-merge")
-        return parts[0]
-
-    def _send(self, call: Task, *items: Sequence[Any], name: str) -> list[Future]:
-        if not items[0]:
-            return []
+    def _send(self, name: str, call: Task, *items: Sequence[Any]) -> list[Future]:
         with _losses(), _quiet, dask.config.set(_LARGE_GRAPHS):
-            futures: list[Future] = self._client.map(call, *items, key=name, pure=False, workers=self._allowed)
+            futures: list[Future] = self._client.map(call, *items, key=f"gdm-{name}", pure=False, workers=self._allowed)
         self._futures += futures
         return futures
+
+    def wait(self, future: Future) -> None:
+        """Wait until a task has ended."""
+        self.watch([future])
+        while self.next_ended() is not future:
+            pass
 
     def watch(self, futures: list[Future]) -> None:
         """Have `next_ended` return these tasks."""
@@ -358,11 +356,6 @@ def _losses() -> Iterator[None]:
         yield
     except GONE as error:
         raise Lost(type(error).__name__) from error
-
-
-def _key(name: str) -> str:
-    """Return the name under which Dask's dashboard and metrics show tasks."""
-    return f"gdm-{name}"
 
 
 def _n_drivers(worker: str) -> int:

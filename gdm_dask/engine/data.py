@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import dask
@@ -19,7 +17,7 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
-from gdm_dask.store.reader import StoreReader, drop_buffers
+from gdm_dask.store.reader import StoreReader
 from gdm_dask.system import interrupts
 
 Result = TypeVar("Result")
@@ -38,7 +36,6 @@ class PassCounts:
     bytes_read: int = 0
     rows_scanned: int = 0
     rows_skipped: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Data:
@@ -55,6 +52,8 @@ class Data:
         Gives tasks their blocks.
     sizes : list of int
         Decoded bytes of each block.
+    plan : FitPlan, optional
+        Memory that each process may use; a matrix in memory needs no plan.
 
     Attributes
     ----------
@@ -64,27 +63,44 @@ class Data:
     """
 
     def __init__(
-        self, engine: Engine, shape: tuple[int, int], starts: np.ndarray, reader: Reader, sizes: list[int]
+        self,
+        engine: Engine,
+        shape: tuple[int, int],
+        starts: np.ndarray,
+        reader: Reader,
+        sizes: list[int],
+        plan: FitPlan | None = None,
     ) -> None:
         self.shape = shape
         self.counts = PassCounts()
-        self.n_problems = sys.maxsize  # a matrix in memory needs no plan
+        self.n_problems = sys.maxsize if plan is None else plan.n_problems
         self._engine = engine
         self._starts = starts
         self._reader = reader
         self._sizes = sizes
+        self._plan = plan
 
     @classmethod
     def in_memory(cls, memory: MemoryStore, engine: Engine) -> Data:
         """Wrap a matrix in memory: nothing is read."""
         return cls(engine, memory.shape, memory.block_starts, memory, memory.sizes)
 
+    @classmethod
+    @contextmanager
+    def stored(cls, store: FeatureStore, engine: Engine, plan: FitPlan) -> Iterator[Data]:
+        """Open a store."""
+        n_held = int(np.searchsorted(np.cumsum(plan.block_bytes), plan.room(engine.workers()), side="right"))
+        reader = StoreReader(store, int(dask.config.get("gdm_dask.read-attempts")), n_held)
+        try:
+            yield cls(engine, store.shape, store.block_starts, reader, plan.block_bytes, plan)
+        finally:
+            reader.forget()
+
     def run(self, pass_: Pass[Part, Result]) -> Result:
         """Run a pass over all blocks."""
-        with self._clock(pass_.name):
-            parts = self._parts()
-            unread = [size for number, size in enumerate(self._sizes) if not self._reader.holds(number)]
-            part = self._engine.reduce(look, merge_parts, parts, self._reader, pass_, name=pass_.name)
+        parts = self._parts()
+        unread = [size for number, size in enumerate(self._sizes) if not self._reader.holds(number)]
+        part = self._engine.reduce(look, merge_parts, parts, self._reader, pass_, name=pass_.name)
         self.counts.passes += 1
         self.counts.tasks += len(parts)
         self.counts.blocks_used += len(self._sizes)
@@ -94,11 +110,10 @@ class Data:
 
     def rows(self, features: np.ndarray) -> Block:
         """Return the raw rows of features, in the given order."""
-        with self._clock("rows"):
-            first = self._starts[[numbers[0] for numbers in self._parts()]]
-            owner = np.searchsorted(first, features, side="right")
-            places = [np.flatnonzero(owner == number) for number in np.unique(owner)] or [np.arange(0)]
-            found = self._engine.map(take_rows, [features[some] for some in places], self._reader, name="rows")
+        first = self._starts[[numbers[0] for numbers in self._parts()]]
+        owner = np.searchsorted(first, features, side="right")
+        places = [np.flatnonzero(owner == number) for number in np.unique(owner)] or [np.arange(0)]
+        found = self._engine.map(take_rows, [features[some] for some in places], self._reader, name="rows")
         return stack(found).rows(np.argsort(np.concatenate(places)))
 
     @property
@@ -107,50 +122,14 @@ class Data:
         return len(self._parts())
 
     def _parts(self) -> Sequence[Sequence[int]]:
-        """Return the block numbers of each task."""
-        return share_out(self._sizes, self._engine.n_workers)
-
-    @contextmanager
-    def _clock(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.counts.seconds[name] = self.counts.seconds.get(name, 0.0) + time.perf_counter() - began
-
-
-class StoredData(Data):
-    """The features of a store.
-
-    Parameters
-    ----------
-    store : FeatureStore
-    engine : Engine
-    plan : FitPlan
-        Memory that each process may use.
-    """
-
-    _reader: StoreReader
-
-    def __init__(self, store: FeatureStore, engine: Engine, plan: FitPlan) -> None:
-        sizes = plan.block_bytes
-        n_held = int(np.searchsorted(np.cumsum(sizes), plan.room(engine.workers()), side="right"))
-        reader = StoreReader(store, int(dask.config.get("gdm_dask.read-attempts")), n_held)
-        super().__init__(engine, store.shape, store.block_starts, reader, sizes)
-        self._plan = plan
-        self.n_problems = plan.n_problems
-
-    def _parts(self) -> Sequence[Sequence[int]]:
         """Return the block numbers of each task, for the current workers."""
         workers = self._engine.workers()
-        self._plan.room(workers)  # refuses a cluster if all workers are too small
-        for worker in workers:
-            if not self._plan.fits(worker):
+        if (plan := self._plan) is not None:
+            plan.room(workers)  # refuses a cluster if all workers are too small
+            for worker in [worker for worker in workers if not plan.fits(worker)]:
                 self._engine.leave_out(worker, "has too little memory for a task of this fit")
-        return share_out(self._sizes, sum(worker.threads for worker in workers if self._plan.fits(worker)))
-
-    def close(self) -> None:
-        """Release everything that is held, here and in other processes."""
-        self._reader.forget()
-        self._engine.release(release)
+                workers.remove(worker)
+        return share_out(self._sizes, sum(worker.threads for worker in workers))
 
 
 def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part:
@@ -160,12 +139,6 @@ def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part
         interrupts.check()
         pass_.see(part, block)
     return pass_.merge([part])
-
-
-def release(_: None) -> None:
-    """Give back the memory that this process keeps for its next read, as a task."""
-    drop_buffers()
-    gc.collect()  # tasks that were interrupted leave cycles
 
 
 def merge_parts(parts: Sequence[Part], reader: Reader, pass_: Pass[Part, Any]) -> Part:

@@ -25,6 +25,8 @@ TASKS_PER_THREAD = 4
 MANY_TASKS = 1024
 BYTES_PER_TASK = 256 << 20
 MAX_TASKS = 4096
+#: Parts that one task merges on a cluster.
+FAN_IN = 16
 
 
 @dataclass(frozen=True)
@@ -101,24 +103,26 @@ class FitPlan:
         host = max(workers, key=lambda worker: worker.drivers)
         alone = host.own_bytes + self._drivers(host)
         if host.drivers and host.memory and alone > JOBS_PART * host.memory:
-            raise MemoryLimitTooLow(self._too_small(host, alone, JOBS_PART))
+            raise self._refusal(alone, [host], JOBS_PART)
         fitting = [worker for worker in workers if self.fits(worker)]
         if not fitting:
             largest = max(workers, key=lambda worker: worker.memory or 0)
             part = JOBS_PART if largest.drivers else WORKER_PART
-            raise MemoryLimitTooLow(self._too_small(largest, self.needed(largest) + self._drivers(largest), part))
+            raise self._refusal(self.needed(largest) + self._drivers(largest), [largest], part)
         if self.limit is None:
             return 0
         needed = self.driver_bytes + sum(self.needed(worker) for worker in fitting)
         if needed > self.limit:
-            whose = f"a memory limit of {format_bytes(self.limit)}"
-            raise MemoryLimitTooLow(self._refusal(whose, needed, fitting))
+            raise self._refusal(needed, fitting)
         return int(CACHE_PART * (self.limit - needed)) if self.in_driver and self.is_remote else 0
+
+    def held(self, workers: list[Worker]) -> float:
+        """Share of the blocks that stays in memory."""
+        return min(1.0, self.room(workers) / max(1, sum(self.block_bytes)))
 
     def describe(self, workers: list[Worker]) -> str:
         """Describe in one line the bytes to read and the share that stays in memory."""
-        n_bytes, n_passes = sum(self.block_bytes), self.n_passes
-        kept = min(1.0, self.room(workers) / max(1, n_bytes))
+        n_bytes, n_passes, kept = sum(self.block_bytes), self.n_passes, self.held(workers)
         stays = f"{kept:.0%} of it stays in memory"
         if kept in (0, 1):
             stays = "all of it stays in memory after the first pass" if kept else "each pass reads all of it"
@@ -129,15 +133,13 @@ class FitPlan:
             f"about {n_passes:,} passes read {read}"
         )
 
-    def _too_small(self, worker: Worker, needed: int, part: float) -> str:
-        memory = worker.memory or 0
-        whose = f"a worker's memory limit of {format_bytes(memory)} ({format_bytes(part * memory)} for us)"
-        return self._refusal(whose, needed, [worker])
-
-    def _refusal(self, what: str, needed: int, workers: list[Worker]) -> str:
-        n_tasks = sum(worker.threads for worker in workers)
-        return (
-            f"{what} is too low: {format_bytes(needed)} are needed for {n_tasks} tasks at once (the largest block "
+    def _refusal(self, needed: int, workers: list[Worker], part: float = 0.0) -> MemoryLimitTooLow:
+        """Refuse the memory limit, or the `part` of a worker's own that is for us."""
+        n_tasks, own = sum(worker.threads for worker in workers), workers[0].memory or 0
+        limit = f"a worker's memory limit of {format_bytes(own)} ({format_bytes(part * own)} for us)"
+        limit = limit if part else f"a memory limit of {format_bytes(self.limit or 0)}"
+        return MemoryLimitTooLow(
+            f"{limit} is too low: {format_bytes(needed)} are needed for {n_tasks} tasks at once (the largest block "
             f"takes {format_bytes(max(self.block_bytes))}, the driver {format_bytes(self.driver_bytes)}, a worker "
             f"process {format_bytes(workers[0].own_bytes)}). Raise --memory-limit, use fewer workers or the threads "
             "scheduler, or ingest with a smaller --block-size."

@@ -17,7 +17,7 @@ from gdm_dask.cutting_plane.memory import VALUE_BYTES, planned_work
 from gdm_dask.cutting_plane.problem import LEAST_CUTS
 from gdm_dask.cutting_plane.trade_off import n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE
-from gdm_dask.engine.plan import PROCESS_BYTES, FitPlan, Worker, share_out
+from gdm_dask.engine.plan import FAN_IN, PROCESS_BYTES, Worker, share_out
 from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.ranking import WORKING_VALUES
 from gdm_dask.growth.rates import Rates, measure
@@ -25,8 +25,6 @@ from gdm_dask.growth.size import Size, limits, size_of, small_lookalike
 from gdm_dask.settings.settings import Settings, choose_settings, expected_supports
 from gdm_dask.store import FeatureStore
 
-#: Parts merged by one task of a cluster, as in `engine/cluster.py`, which is not imported because it loads Dask.
-FAN_IN = 16
 #: Bytes of a feature in a ranking, and of a value of a support sent to each worker by the search for groups.
 RANKED_BYTES = 24
 SUPPORT_BYTES = 24
@@ -205,7 +203,10 @@ def forecast(
     plan = work.fitted(cluster.workers(), limit, not cluster.n_workers, size.largest_rows)
     passes = Passes.of(size, settings, rates, k, plan.n_problems, finds=int(groups and settings.tau > 0))
     tasks = len(share_out(size.block_bytes, cluster.n_threads))
-    held = _held(plan, cluster)
+    try:
+        held = plan.held(cluster.workers())
+    except MemoryLimitTooLow:
+        held = 0.0
     memory = {
         "worker": plan.needed(cluster.workers()[0]),
         "scheduler": PROCESS_BYTES + tasks * SCHEDULED_BYTES + 2 * passes.vectors if cluster.n_workers else 0,
@@ -233,14 +234,6 @@ def forecast(
         limits=found,
         bottleneck=found[0] if found else _REMEDIES[max(spent, key=lambda what: spent[what])],
     )
-
-
-def _held(plan: FitPlan, cluster: Cluster) -> float:
-    """Share of the blocks that stays in memory."""
-    try:
-        return min(1.0, plan.room(cluster.workers()) / max(1, sum(plan.block_bytes)))
-    except MemoryLimitTooLow:
-        return 0.0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from gdm_dask import FeatureStore
 from gdm_dask.cutting_plane import fit
 from gdm_dask.cutting_plane.memory import FitWork
 from gdm_dask.engine import open_engine
-from gdm_dask.engine.data import Data, StoredData
+from gdm_dask.engine.data import Data
 from gdm_dask.engine.plan import TASKS_PER_THREAD, FitPlan
 from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.measures import MEASURES, PEARSON
@@ -58,10 +58,11 @@ def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "synchronous"
         def room(self, workers):
             return held_bytes
 
-    with open_engine(scheduler, N_WORKERS) as engine:
-        data = StoredData(store, engine, Plan(**vars(work.plan(None, True))))
+    with (
+        open_engine(scheduler, N_WORKERS) as engine,
+        Data.stored(store, engine, Plan(**vars(work.plan(None, True)))) as data,
+    ):
         yield data
-        data.close()
 
 
 def top(data: Data, seed: int = 0) -> Ranked:

@@ -160,7 +160,7 @@ def what_is_kept(dask_worker: distributed.Worker) -> list[str]:
 
     from gdm_dask.store import reader
 
-    kinds = ("Problem", "Master", "StoredData", "GroupDiscoveryMachine")
+    kinds = ("Problem", "Master", "Data", "GroupDiscoveryMachine")
     found = [type(thing).__name__ for thing in gc.get_objects() if type(thing).__name__ in kinds]
     return found + ["buffers"] * len(reader._spare._spare)
 

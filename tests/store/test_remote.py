@@ -118,12 +118,13 @@ def test_requests_are_bounded_by_bytes_and_number(store, gated, monkeypatch) -> 
 def test_the_plan_counts_what_is_under_way(store, gated, monkeypatch) -> None:
     tasks = []
 
-    class Planned(fitting.StoredData):
-        def __init__(self, store, engine, plan) -> None:
+    class Planned(fitting.Data):
+        @classmethod
+        def stored(cls, store, engine, plan):
             tasks.append(plan.task_bytes)
-            super().__init__(store, engine, plan)
+            return super().stored(store, engine, plan)
 
-    monkeypatch.setattr(fitting, "StoredData", Planned)
+    monkeypatch.setattr(fitting, "Data", Planned)
     opened = gdm_dask.open_store(remote_url(store))
     for data in (store, opened):
         GroupDiscoveryMachine(3, scheduler="synchronous").fit(data)
