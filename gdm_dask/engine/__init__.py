@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dask
@@ -116,11 +117,16 @@ def open_engine(scheduler: Any = "threads", n_workers: int | None = None) -> Eng
 
 
 def active_client() -> Any:
-    """Return the Client that is open in this process, or None."""
+    """Return the Client that is open in this process; None if there is none, or in a task of a worker.
+
+    A task that waits for other tasks occupies the thread that they need: with one thread, they wait forever.
+    """
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
-    try:
-        return distributed.default_client()
-    except ValueError:
+    with suppress(ValueError):
+        distributed.get_worker()
         return None
+    with suppress(ValueError):
+        return distributed.default_client()
+    return None

@@ -13,6 +13,7 @@ from distributed.utils import LoopRunner
 
 from gdm_dask.engine.cluster import ClusterEngine, seconds
 from gdm_dask.errors import EngineError
+from gdm_dask.system.processes import without_main_module
 
 
 def open_client(scheduler: str, security: Any = None) -> distributed.Client:
@@ -50,8 +51,9 @@ def connect(scheduler: str, n_workers: int) -> ClusterEngine:
     if scheduler != "local":
         client = open_client(scheduler)
         return ClusterEngine(client, [client])
-    cluster = distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
-    )
+    with without_main_module():
+        cluster = distributed.LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
+        )
     client = distributed.Client(cluster, set_as_default=False)
     return ClusterEngine(client, [client, cluster])

@@ -33,20 +33,31 @@ def start_pool(n_processes: int, preload: str) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload([preload])
     pool = ProcessPoolExecutor(n_processes, context, initializer=_begin, initargs=(dict(os.environ),))
-    # A new process imports the main module of its parent. Ours need nothing from it, and a script without a main
-    # guard would start its fit again in each of them.
     # They inherit a signal mask, so they leave Ctrl-C to the driver from the start.
-    with _main_lock:
+    with without_main_module():
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
         try:
             for _ in range(n_processes):
                 pool.submit(os.getpid)
         finally:
-            sys.modules["__main__"] = main
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return pool
+
+
+@contextmanager
+def without_main_module() -> Iterator[None]:
+    """Hide the main module from the processes that start while the body runs.
+
+    A new process imports the main module of its parent. Ours need nothing from it, and a script without a main guard
+    would start its fit again in each of them.
+    """
+    with _main_lock:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def kill_pool(pool: ProcessPoolExecutor) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -107,6 +109,33 @@ def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expect
     assert pickled.scheduler == cluster.address
     assert_same(pickled, expected)
     assert_same(pickled.fit(store), expected)
+
+
+def test_a_fit_in_a_task_does_not_wait_for_the_thread_of_its_task(expected) -> None:
+    """A task that fits on its own cluster would wait forever: the cluster has one thread, and the task holds it."""
+
+    def fit() -> GroupDiscoveryMachine:
+        return GroupDiscoveryMachine(**SETTINGS).fit(X, Y)
+
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as client:
+        assert_same(client.submit(fit).result(timeout=60), expected)
+
+
+UNGUARDED = """
+import sys
+from gdm_dask import GroupDiscoveryMachine
+print("runs", flush=True)
+GroupDiscoveryMachine(3, scheduler="local", n_workers=2).fit(sys.argv[1])
+"""
+
+
+def test_a_script_without_a_main_guard_may_start_a_cluster(store, tmp_path: Path) -> None:
+    """Workers import the main module of a script, and would run it again."""
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    ran = subprocess.run([sys.executable, str(script), store.url], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "runs\n"
 
 
 CONSTRAINED = [
