@@ -306,8 +306,10 @@ def _fetch_object(url: str, partial: Path, state: Path) -> None:
                 piece = source.read(key, first, min(first + _OBJECT_PIECE, total))
                 file.write(piece)
                 progress(len(piece))
-    except (FileNotFoundError, PermissionError) as error:
+    except FileNotFoundError as error:
         raise NotOnServer(f"{url}: {error.strerror or error}.") from error
+    except BadInput as error:  # access is denied
+        raise NotOnServer(str(error)) from error
 
 
 def _validator(state: Path) -> str | None:

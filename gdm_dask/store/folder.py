@@ -193,7 +193,8 @@ class Folder:
         try:
             return self._call(write, f"{self._root}/{key}", data)
         except FileNotFoundError as error:
-            raise BadInput(f"{self.url}: cannot be written to: {error}") from error
+            why = error.strerror or error
+            raise BadInput(f"{self.url}: cannot be written to: {why}. Make the bucket or container first.") from error
 
     def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call a function of the file system; see `gdm_dask.store.remote.call`."""

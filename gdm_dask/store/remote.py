@@ -31,7 +31,9 @@ PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 
 #: Answers that further attempts do not change.
-_ANSWERS = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)
+_ANSWERS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+#: HTTP statuses below 500 of requests that may succeed later: a time-out, and too many requests.
+_LATER = (408, 429)
 #: Base classes of errors in clients that are not OSError: of botocore, aiohttp and the Azure SDK.
 _NO_CONNECTION = {"ConnectionError", "HTTPClientError", "ClientConnectionError", "ClientPayloadError", "AzureError"}
 
@@ -44,28 +46,45 @@ def call(url: str, patience: float, function: Callable[..., Result], *args: Any,
             return function(*args, **options)
         except GdmError:
             raise
-        except PermissionError as error:
-            raise PermissionError(errno.EACCES, f"access denied ({error})", url) from error
-        except _ANSWERS:
-            raise
-        except (TypeError, ValueError) as error:
-            raise BadInput(f"{url}: a storage option is wrong: {error}") from error
         except Exception as error:
-            if not _may_pass(error):
-                raise GdmError(f"{url}: {error}") from error
+            text = str(error).partition("\n")[0].rstrip(".") or type(error).__name__  # Azure adds its whole answer
+            status = _status_of(error)
+            if isinstance(error, PermissionError) or status in (401, 403):
+                raise BadInput(
+                    f"{url}: access denied ({text}). Check the credentials: --storage-option, or the variables and "
+                    "profiles of the service's client."
+                ) from error
+            if isinstance(error, _ANSWERS):
+                raise
+            if status == 404:
+                raise FileNotFoundError(errno.ENOENT, text, url) from error
+            if isinstance(error, (TypeError, ValueError)):
+                raise BadInput(f"{url}: a storage option is wrong: {text}") from error
+            if not _may_pass(error, status):
+                raise GdmError(f"{url}: {text}") from error
             if time.monotonic() + pause > deadline:
                 raise EngineError(
-                    f"{url}: cannot be reached: {error}. Check the endpoint and the network, and run the same command "
+                    f"{url}: cannot be reached: {text}. Check the endpoint and the network, and run the same command "
                     "again (gdm fit with --resume); --storage-option patience=SECONDS waits longer."
                 ) from error
-            logger.warning("%s: cannot be reached: %s; trying again", url, error)
+            logger.warning("%s: cannot be reached: %s; trying again", url, text)
         interrupts.check()
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _may_pass(error: Exception) -> bool:
+def _status_of(error: Exception) -> int | None:
+    """Return the HTTP status in an error of a client (Azure SDK, gcsfs, aiohttp), or None."""
+    if isinstance(error, OSError) and str(error).startswith("Forbidden"):  # gcsfs
+        return 403
+    found = (getattr(error, name, None) for name in ("status_code", "code", "status"))
+    return next((int(text) for text in map(str, found) if text.isdigit()), None)
+
+
+def _may_pass(error: Exception, status: int | None) -> bool:
     """Return whether a failed request may succeed later."""
+    if status is not None:
+        return status >= 500 or status in _LATER
     if isinstance(error, OSError):
         return error.errno not in (errno.EINVAL, errno.ENOSYS)
     return any(kind.__name__ in _NO_CONNECTION for kind in type(error).__mro__)

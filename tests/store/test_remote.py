@@ -297,6 +297,45 @@ def test_errors_name_the_url(capsys) -> None:
     assert "hush" not in err
 
 
+class Answered(Exception):
+    """The error of a client about an answer, as in the Azure SDK, gcsfs and aiohttp."""
+
+    def __init__(self, name: str, status: int) -> None:
+        super().__init__("Not now.\nRequestId: 7")
+        setattr(self, name, status)
+
+
+@pytest.mark.parametrize("name", ["status_code", "code", "status"])
+def test_only_answers_that_may_change_are_asked_for_again(name) -> None:
+    def answer(status: int) -> None:
+        asked.append(status)
+        raise Answered(name, status)
+
+    kinds = {
+        400: GdmError, 401: BadInput, 403: BadInput, 404: FileNotFoundError, 408: EngineError, 429: EngineError,
+        500: EngineError, 503: EngineError,
+    }  # fmt: skip
+    for status, kind in kinds.items():
+        asked: list[int] = []
+        with pytest.raises(kind, match=r"Not now") as caught:
+            remote.call("az://box/x", 0.3, answer, status)
+        assert (len(asked) == 2) == (kind is EngineError), status
+        assert "az://box/x" in str(caught.value)
+        assert "RequestId" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [PermissionError("no signature"), OSError("Forbidden: box/x\nno")])
+def test_denied_access_is_named(error, store, gated, monkeypatch) -> None:
+    async def deny(self, path, start=None, end=None, **_):
+        raise error
+
+    monkeypatch.setattr(GatedFiles, "_cat_file", deny)
+    with pytest.raises(
+        BadInput, match=r"gated://.*: access denied \((no signature|Forbidden: box/x)\)\. Check the cred"
+    ):
+        gdm_dask.open_store(remote_url(store))
+
+
 def test_a_wrong_option_is_bad_input() -> None:
     options = s3_options(9, 0) | {"config_kwargs": {"attempts": 3}}
     with pytest.raises(BadInput, match=r"s3://bucket/x: a storage option is wrong: .*attempts"):
