@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -21,6 +22,8 @@ from gdm_dask.system.processes import call_with, kill_pool, start_pool, written
 
 #: Consecutive deaths of worker processes, without a finished task in between, before giving up.
 MAX_DEATHS = 5
+#: Clients of object stores: each process would take about half a second to import one.
+_CLIENTS = {"adlfs", "gcsfs", "s3fs"}
 
 
 class LocalEngine(Engine):
@@ -49,7 +52,8 @@ class LocalEngine(Engine):
         if self.name == "threads":
             self._pool = ThreadPoolExecutor(self.n_workers)
         elif self.name == "processes":
-            self._pool = start_pool(self.n_workers, preload="gdm_dask.engine.preload")
+            clients = _CLIENTS & sys.modules.keys()  # of the store, which is open
+            self._pool = start_pool(self.n_workers, preload=["gdm_dask.engine.preload", *sorted(clients)])
 
     def workers(self) -> list[Worker]:
         """Return this process, or the processes that it started."""

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 #: Files that a task has requested but not read yet, or sent without an answer yet, at most.
-REQUESTS_AHEAD = 32
+REQUESTS_AHEAD = 64
 #: Seconds to wait before the first further attempt; doubled each time, up to the longest pause.
 PAUSE = 0.2
 LONGEST_PAUSE = 5.0
@@ -78,7 +78,7 @@ def _status_of(error: Exception) -> int | None:
     if isinstance(error, OSError) and str(error).startswith("Forbidden"):  # gcsfs
         return 403
     found = (getattr(error, name, None) for name in ("status_code", "code", "status"))
-    return next((int(text) for text in map(str, found) if text.isdigit()), None)
+    return next((int(text) for text in map(str, found) if text.isdigit() and int(text)), None)
 
 
 def _may_pass(error: Exception, status: int | None) -> bool:

@@ -23,15 +23,15 @@ from gdm_dask.system.temporary import temporary_folder
 _main_lock = threading.Lock()
 
 
-def start_pool(n_processes: int, preload: str) -> ProcessPoolExecutor:
+def start_pool(n_processes: int, preload: list[str]) -> ProcessPoolExecutor:
     """Return a pool and start all of its processes at once.
 
-    On Linux, they are forks of a server that has imported the module `preload`. It starts with the first pool and ends
+    On Linux, they are forks of a server that has imported the modules `preload`. It starts with the first pool and ends
     with this process.
     """
     # Never fork this process: its threads may hold locks. Other systems spawn: their libraries may not survive a fork.
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    context.set_forkserver_preload([preload])
+    context.set_forkserver_preload(preload)
     pool = ProcessPoolExecutor(n_processes, context, initializer=_begin, initargs=(dict(os.environ),))
     # They inherit a signal mask, so they leave Ctrl-C to the driver from the start.
     with without_main_module():

@@ -17,11 +17,12 @@ def variable(name: str) -> str | None:
 
 IMPORTED = """
 import sys
+import s3fs  # as for an open store
 from gdm_dask.engine.local import LocalEngine
 def modules(_):
     return set(sys.modules)
 with LocalEngine("processes", 1) as engine:
-    assert {"gdm_dask.engine.data", "gdm_dask.features.ranking"} <= engine.map(modules, [0])[0]
+    assert {"gdm_dask.engine.data", "gdm_dask.features.ranking", "s3fs"} <= engine.map(modules, [0])[0]
 """
 
 
