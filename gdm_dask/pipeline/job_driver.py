@@ -20,7 +20,7 @@ from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.estimator import estimator_for
 from gdm_dask.inputs import settings_of
 from gdm_dask.pipeline.fit_metrics import FitMetrics
-from gdm_dask.pipeline.job_queue import Cancelled, tell, wait_for_turn
+from gdm_dask.pipeline.job_queue import Cancelled, ask, tell, wait_for_turn
 from gdm_dask.pipeline.jobs import RESULT_FILES
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.settings.settings import Settings
@@ -98,7 +98,13 @@ def _stopped_by_cancel(client: distributed.Client, job: str) -> Iterator[None]:
     """Let `cancel_job` end the body at its next safe point."""
     topic = f"{job}-cancel"
     with interrupts.stoppable() as hold:
-        client.subscribe_topic(topic, lambda _: hold.keep(Cancelled(f"{job} was cancelled; its state is kept")))
+
+        def cancel(_: Any) -> None:
+            hold.keep(Cancelled(f"{job} was cancelled; its state is kept"))
+
+        client.subscribe_topic(topic, cancel)
+        if ask(client, "events", topic=topic):  # sent to a driver whose worker died before it stopped
+            cancel(None)
         try:
             yield
         finally:

@@ -19,7 +19,7 @@ from helpers.clusters import FOREVER, Cluster, Started, gdm, same_model, until
 
 from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.errors import BadInput, EngineError, MemoryLimitTooLow
-from gdm_dask.pipeline.job_driver import _Progress
+from gdm_dask.pipeline.job_driver import _Progress, _stopped_by_cancel
 from gdm_dask.pipeline.job_queue import Cancelled
 from gdm_dask.pipeline.jobs import (
     cancel_job,
@@ -31,6 +31,7 @@ from gdm_dask.pipeline.jobs import (
     submit_fit,
     wait_for_job,
 )
+from gdm_dask.system import interrupts
 from gdm_dask.system.locks import FileLock
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
@@ -152,6 +153,13 @@ def test_a_cancelled_job_keeps_its_state(store, expected, cluster, client, tmp_p
     for ended, state in ((job, "cancelled"), (again, "finished")):
         with pytest.raises(BadInput, match=f"{ended} is {state}: there is nothing to cancel"):
             cancel_job(client, ended)
+
+
+def test_a_driver_that_takes_over_is_cancelled_as_the_one_before(client) -> None:
+    """Its worker may have died before the driver reached a safe point."""
+    client.log_event("gdm-job-taken-over-cancel", {})
+    with pytest.raises(Cancelled, match="taken-over was cancelled"), _stopped_by_cancel(client, "gdm-job-taken-over"):
+        interrupts.check()
 
 
 def what_is_kept(dask_worker: distributed.Worker) -> list[str]:
