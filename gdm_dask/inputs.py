@@ -67,14 +67,17 @@ def check_training_data(machine: Any, X: Any, y: Any, task: str) -> tuple[Any, T
         n_samples, machine.n_features_in_ = X.shape
         y = y.compute() if is_dask(y) else y
     else:
+        given = X
         try:
             X, y = validate_data(
-                machine, X, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,
+                machine, given, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,
                 multi_output=task == "regression",
             )  # fmt: skip
-        except ValueError:
-            _name_bad_column(X)
+        except (TypeError, ValueError):
+            _name_bad_column(given)
             raise
+        if X.dtype.kind == "O":  # scikit-learn lets categories of text pass
+            _name_bad_column(given)
         n_samples = X.shape[0]
     if y is None:
         raise BadInput("requires y to be passed, but the target y is None: pass labels or numbers")

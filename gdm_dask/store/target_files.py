@@ -61,7 +61,19 @@ def read_targets(path: str, n_samples: int, what: str = "labels", ids: Sequence[
         rows, chosen = found, slice(max(1, chosen.start), chosen.stop)
     elif column is not None or len(rows) == n_samples + 1:
         del rows[0]
-    return as_columns(np.array([row[chosen] for row in rows]))
+    words = np.array([row[chosen] for row in rows])
+    refuse_missing((words == "").reshape(len(words), -1).any(axis=1), f"{path}: there is no value")
+    return as_columns(words)
+
+
+def refuse_missing(missing: np.ndarray, what: str) -> None:
+    """Refuse values that are missing for some samples; `missing` is a mask, and `what` the beginning of the message."""
+    if missing.any():
+        others = int(missing.sum()) - 1
+        raise BadInput(
+            f"{what} for sample {missing.argmax()} (counted from 0){f' and {others:,} others' if others else ''}: fill "
+            "it in, or leave these samples out of the data"
+        )
 
 
 def split_column(path: str) -> tuple[str, str | None]:
@@ -81,7 +93,10 @@ def _of_samples(rows: list[list[str]], ids: Sequence[str], path: str) -> list[li
     if 2 * len(missing) > len(ids):
         return None
     if missing:
-        raise BadInput(f"{path}: there is no line for sample {missing[0]!r} and {len(missing) - 1} others")
+        raise BadInput(
+            f"{path}: there is no line for sample {missing[0]!r} and {len(missing) - 1} others: add them, or leave "
+            "these samples out of the data"
+        )
     if len(lines) < len(rows):
         raise BadInput(f"{path}: some samples have more than one line. Give each sample one line.")
     return [lines[sample] for sample in ids]

@@ -246,7 +246,10 @@ def are_numbers(distinct: np.ndarray, shape: tuple[int, ...], task: str | None, 
         return True
     if task == "classification" or distinct.dtype.kind in "Ub" or len(distinct) <= 2:
         if len(shape) > 1:
-            raise BadInput(f"{where}: labels must have shape (n_samples,), got {shape}")
+            raise BadInput(
+                f"{where}: labels must have shape (n_samples,), got {shape}: choose one column, of a table as in "
+                "--target cells.csv:cell_type"
+            )
         return False
     few = len(distinct) <= min(MAX_INFERRED_CLASSES, shape[0] // 2)
     return len(shape) > 1 or not few or bool((distinct != np.floor(distinct)).any())
@@ -264,7 +267,8 @@ def target_of_classes(distinct: np.ndarray, n_samples: int, where: str) -> TwoCl
     if len(classes) >= n_samples:
         raise BadInput(
             f"{where}: there are {len(classes)} classes for {n_samples} samples: {_listed(classes)}. Give samples of "
-            "the same class the same label; for numbers pass task='regression' (--task regression)."
+            "the same class the same label; for numbers pass task='regression' (--task regression), "
+            "or use GroupDiscoveryRegressor."
         )
     return Classes(classes)
 
@@ -302,7 +306,9 @@ def as_values(y: Any, where: str, first_sample: int = 0) -> np.ndarray:
         finite = np.isfinite(values) if values.ndim < 2 else np.isfinite(values).all(axis=1)
         if not finite.all():
             sample = first_sample + int(np.flatnonzero(~finite)[0])
-            raise BadInput(f"{where}: sample {sample} has no label (NaN or infinity)")
+            raise BadInput(
+                f"{where}: sample {sample} has no label (NaN or infinity): fill it in, or leave the sample out"
+            )
     if values.dtype.kind not in "biufU":
         raise BadInput(f"{where}: labels must be numbers, text or booleans, got {values.dtype}")
     if values.ndim == 2 and values.shape[1] == 1:

@@ -59,6 +59,11 @@ def test_bad_lines_are_named(tmp_path, capsys, line):
     assert done.store.shape == (3, 42)
 
 
+def test_a_file_of_another_format_is_told_how_formats_are_known(tmp_path, capsys):
+    (tmp_path / "genes.bim").write_text("1\t100\trs1\tA\tC\n")
+    assert "other formats are known by the end of their names" in refused(capsys, tmp_path, tmp_path / "genes.bim")
+
+
 @pytest.mark.parametrize("run_bytes", [30, 100, 1 << 20])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_line_numbers_in_later_files_and_byte_ranges(tmp_path, run_bytes, suffix):

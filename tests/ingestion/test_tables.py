@@ -191,5 +191,8 @@ def test_fit_names_the_bad_column_of_a_data_frame(as_dask: bool) -> None:
     with pytest.raises(BadInput, match="column 'name' of the DataFrame does not hold numbers"):
         gdm_dask.GroupDiscoveryMachine(3).fit(text, y)
     if not as_dask:
+        for values in (pd.Categorical(["a", "b"])[y], pd.Timestamp("2020-01-01")):
+            with pytest.raises(BadInput, match="column 'name' of the DataFrame does not hold numbers"):
+                gdm_dask.GroupDiscoveryMachine(3).fit(table.assign(name=values), y)
         with pytest.raises(BadInput, match="column 'gene 2, left' of the DataFrame contains NaN, first in row 7"):
             gdm_dask.GroupDiscoveryMachine(3).fit(missing, y)

@@ -210,11 +210,13 @@ def test_fit_with_a_file_of_targets(tmp_path, capsys):
         (["1"] * 60, (), "every sample has the label 1"),
         (["1", "nan"] * 30, (), "sample 1 has no label"),
         (["a", "b"] * 30, ("--task", "regression"), "regression needs numbers"),
+        (["a,b"] * 60, (), "labels must have shape (n_samples,), got (60, 2): choose one column"),
+        (["id,type", *["1,b", "2,", "3,"] * 20], (), "there is no value for sample 1 (counted from 0) and 39 others"),
     ],
 )
 def test_a_bad_file_of_targets_is_named(tmp_path, capsys, lines, options, problem):
     gdm_dask.ingest(MATRIX, tmp_path / "s")
-    file = tmp_path / "y.txt"
+    file = tmp_path / ("y.csv" if "," in lines[-1] else "y.txt")
     file.write_text("\n".join(lines) + "\n")
     code, _, err = gdm(capsys, "fit", tmp_path / "s", "--run", tmp_path / "r", "-k", 3, "--target", file, *options)
     assert (code, f"{file}: {problem}" in err.replace("\n", "")) == (2, True), err

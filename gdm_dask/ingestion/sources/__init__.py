@@ -19,6 +19,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from gdm_dask.ingestion.source import IngestOptions, Source
+from gdm_dask.ingestion.sources.cell_ranger import MATRIX
 from gdm_dask.ingestion.sources.lines import COMPRESSIONS
 from gdm_dask.ingestion.sources.svmlight import SvmlightText
 
@@ -35,11 +36,17 @@ def open_source(source: Any, y: Any, options: IngestOptions) -> Source:
     if isinstance(source, (str, os.PathLike)):
         source = [source]
     if isinstance(source, (list, tuple)) and source and all(isinstance(p, (str, os.PathLike)) for p in source):
-        paths = [os.fspath(path) for path in source]
+        paths = [_matrix_in(os.fspath(path)) for path in source]
         return format_of(paths[0]).open(paths, y, options)
     from gdm_dask.ingestion.objects import from_object
 
     return from_object(source, y)
+
+
+def _matrix_in(path: str) -> str:
+    """Return the matrix in a folder of Cell Ranger; any other path unchanged."""
+    matrices = [os.path.join(path, MATRIX + suffix) for suffix in ("", ".gz")] if os.path.isdir(path) else []
+    return next(filter(os.path.isfile, matrices), path)
 
 
 def format_of(path: str) -> type[Source]:

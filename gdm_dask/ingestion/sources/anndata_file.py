@@ -16,6 +16,7 @@ from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts, as_labels, only_file, row_ranges
 from gdm_dask.ingestion.sources.table_columns import check_named
 from gdm_dask.store.folder import file_info, open_file
+from gdm_dask.store.target_files import refuse_missing
 
 #: Bytes of a nonzero in memory: value and index.
 _NONZERO_BYTES = 8
@@ -120,9 +121,7 @@ def _column(table: Any, name: str, path: str) -> np.ndarray:
         missing = codes < 0
     elif kind.startswith("nullable"):
         missing = column["mask"][:]
-    if missing.any():
-        sample = int(missing.argmax())
-        raise BadInput(f"{path}: column {name!r} of obs has no value for sample {sample} (counted from 0): fill it")
+    refuse_missing(missing, f"{path}: column {name!r} of obs has no value")
     if kind == "categorical":
         values: np.ndarray = _values(column["categories"])[codes]
         return values

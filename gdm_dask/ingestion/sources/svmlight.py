@@ -73,7 +73,9 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
             )
         except MalformedLine as error:
             number = lines_before() + error.line + 1
-            raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text})") from None
+            # Any file of unknown format comes here: its first line tells.
+            hint = ". Read as svmlight text: other formats are known by the end of their names" if number == 1 else ""
+            raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text}){hint}") from None
         lines.indptr[:] += ends["features"]
         for name in ends:
             ends[name] += len(lines.labels if name in ("labels", "indptr") else lines.features)

@@ -13,7 +13,7 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.source import SourceFacts, as_labels
 from gdm_dask.store.folder import file_info
-from gdm_dask.store.target_files import as_columns, split_column
+from gdm_dask.store.target_files import as_columns, refuse_missing, split_column
 
 #: Names of the column that holds the sample ids: without a name, as pandas and R write row names.
 ID_NAMES = ("", "__index_level_0__")
@@ -95,6 +95,5 @@ def _some(names: list[str]) -> str:
 
 def filled_column(words: np.ndarray, name: str, where: str) -> np.ndarray:
     """Return a column of words as numbers if all of them are; refuse an empty word."""
-    if (empty := np.flatnonzero(words == "")).size:
-        raise BadInput(f"{where}: column {name!r} is empty for sample {empty[0]} (counted from 0): fill it")
+    refuse_missing(words == "", f"{where}: column {name!r} is empty")
     return as_columns(words)
