@@ -62,9 +62,10 @@ const classOf = (weight) => (weight > 0 ? 1 : 0);
 const sides = report.data.sides; // what supports can speak for: classes, small and large numbers, outputs
 const toneOf = (k) => (sides.length === 2 ? supports.side[k] : 0); // more than two have one colour
 const sideName = (k) => sides[supports.side[k]];
-const sideLabel = (s) => el('span', { class: s && sides.length === 2 ? 'class one' : 'class' }, el('bdi', {}, sides[s]));
+const marked = (names, k) => el('span', { class: names.length === 2 ? `class ${k ? 'one' : 'zero'}` : 'class' }, el('bdi', {}, names[k]));
+const sideLabel = (s) => marked(sides, s);
 const scoreName = report.data.kind === 'numbers' ? 'R²' : 'accuracy';
-const classLabel = (k) => el('span', { class: k ? 'class one' : 'class' }, el('bdi', {}, report.data.classes[k]));
+const classLabel = (k) => marked(report.data.classes, k);
 const classFill = (k) => css(k ? '--one-fill' : '--zero-fill');
 const frequencyOf = (k) => (supports.frequency ? supports.frequency.reduce((sum, row) => sum + row[k], 0) : null);
 

@@ -20,7 +20,7 @@ function showMap() {
   if (!map) return;
   const n = map.order.length;
   const some = n < nSupports ? `the ${whole(n)} strongest of ${whole(nSupports)} supports` : `the ${whole(n)} supports`;
-  const body = show('map', 'Map', `Correlations among ${some}, with similar ones side by side. ${report.parameters.tau > 0 ? `By construction none reaches ${digits(1 - report.parameters.tau)}${supports.note ? ', but for included features and those of one variable' : ''}; blocks of colour are related signals.` : 'This run has no limit on correlations.'} Above: sizes of the groups; at the left: the class that each speaks for.`);
+  const body = show('map', 'Map', `Correlations among ${some}, with similar ones side by side. ${report.parameters.tau > 0 ? `By construction none reaches ${digits(1 - report.parameters.tau)}${supports.note ? ', but for included features and those of one variable' : ''}; blocks of colour are related signals.` : 'This run has no limit on correlations.'} Above: sizes of the groups${sides.length === 2 ? '; at the left: what each speaks for' : ''}.`);
   const value = (i, j) => (i === j ? 100 : i > j ? map.percent[(i * (i - 1)) / 2 + j] : map.percent[(j * (j - 1)) / 2 + i]);
   const largest = Math.max(1, map.percent.reduce((most, x) => Math.max(most, Math.abs(x)), 0));
   const zoom = el('select', { id: 'zoom', onchange: () => draw() }, ['1', '2', '4'].map((times) => el('option', { value: times }, `${times} ×`)));

@@ -57,7 +57,7 @@ function showBounds() {
     : facts.converged ? `They meet within the tolerance (${digits(report.parameters.tol)}), which proves the cuts nearly optimal for problem (4).`
     : 'They do not meet within the tolerance, so the cuts are not proved optimal; the fit ended for another reason.';
   const chosen = facts.n_entered > nSupports ? ` From the ${whole(facts.n_entered)} supports that entered, the best ${whole(nSupports)} were then chosen: a step that the bounds do not cover.` : '';
-  const body = show('bounds', 'Bounds', `After each cut the optimum of problem (4), over the features that no support covers, lies between the two lines: both are valid bounds, also where the matching is greedy. ${proved}${chosen}`);
+  const body = show('bounds', 'Bounds', `After each cut the optimum of the paper's problem (4), over the features that no support covers, lies between the two lines: both are valid bounds, also where the matching is greedy. ${proved}${chosen}`);
   const gap = cuts.lower.map((lower, k) => (cuts.upper[k] > 0 ? Math.max(0, (cuts.upper[k] - lower) / cuts.upper[k]) : 0));
   const bounds = el('div', { class: 'plot' });
   const gaps = el('div', { class: 'plot' });
@@ -101,10 +101,12 @@ function showAbout() {
     term('Support', 'A feature that tells the target and correlates with no other support.'),
     term('Correlation ρ', `Here ${report.facts.measure}.`),
     term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau).${linkage} Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
-    term('Weight', 'Of the normalised feature in the model. Its sign tells the class that the feature speaks for when it is large.'),
+    term('Weight', `Of the normalised feature in the model. ${supports.output_weights ? 'Each output has its own; this is their norm.' : 'Its sign tells what the feature speaks for when it is large.'}`),
+    term('Cut', 'A set of features that entered the model together. The fit makes cut after cut.'),
     term('Score', 'How much a feature would change the margin at the moment its cut was made.'),
     term('Redundancy rate', 'The mean |Pearson correlation| over pairs of supports, divided as in the paper of Zhai, Tan, Tsang and Ong (ICML 2012).'),
     term('Gap', 'How far apart the bounds are, relative to the upper one. Only a gap within the tolerance is called converged.'),
+    term('C', 'How closely the machine fits the samples during the search: a small C shrinks the weights more.'),
     term('Accuracy', 'Of a linear SVM that was fitted again on the supports alone.')));
   const shown = { ...report.parameters };
   for (const [key, value] of Object.entries(report.run)) if (typeof value === 'string') shown[key] = value;
