@@ -33,7 +33,7 @@ from gdm_dask.ingestion.merge import make_blocks
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
 from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source
-from gdm_dask.ingestion.staging import Staging
+from gdm_dask.ingestion.staging import CUTS_VERSION, Staging
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import ArrayEntry, write_array, write_group, write_text
 from gdm_dask.store.feature_store import FeatureStore, open_store
@@ -192,6 +192,7 @@ def run_ingest(
         "targets": targets,
         "sample_weight": None if sample_weight is None else given_weights.identity_of(sample_weight),
         "format_version": layout.FORMAT_VERSION,
+        "cuts_version": CUTS_VERSION,
     }
     with staging:
         with open_engine(scheduler, n_workers or _n_workers(scheduler, limit, facts)) as engine:

@@ -39,6 +39,9 @@ from gdm_dask.system.locks import FileLock, check_private, read_private, user_fo
 
 logger = logging.getLogger(__name__)
 
+#: Raised when sources are cut into slabs in another way: an ingest begun before then starts over.
+CUTS_VERSION = 2
+
 
 class Staging:
     """Scratch files and state of one ingest; the next attempt can resume from them.
