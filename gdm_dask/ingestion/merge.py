@@ -45,19 +45,11 @@ _SPACES = {"rows": "parsed features", "samples": "samples", "values": "parsed sa
 
 @dataclass(frozen=True)
 class Slices:
-    """Position of a block in every run.
+    """Position of a block in every run."""
 
-    Attributes
-    ----------
-    rows, nonzeros : ndarray of shape (n_runs, 2), int64
-        Start and end of its rows and its nonzeros in the run.
-    before : ndarray of shape (n_runs,), int64
-        Last feature of the run before the block: the first row is relative to it.
-    """
-
-    rows: np.ndarray
-    nonzeros: np.ndarray
-    before: np.ndarray
+    rows: np.ndarray  # start and end of its rows in each run, (n_runs, 2) int64
+    nonzeros: np.ndarray  # start and end of its nonzeros
+    before: np.ndarray  # last feature before the block, to which its first row is relative, (n_runs,) int64
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ class BlockTask:
 class Merge:
     """Arguments shared by all block tasks; they are sent with each task, so they are small."""
 
-    parts: Partition  # without its targets
+    parts: Partition  # without its target
     codec: str
     store: Folder
     entries: Path
@@ -96,7 +88,9 @@ def make_blocks(
     )
     if at_once < engine.n_workers:
         logger.info("the memory limit allows %d blocks at a time", at_once)
-    merge = Merge(replace(parts, packed_targets=None), options.codec, staging.store, staging.entries, pieces_bytes)
+    merge = Merge(
+        replace(parts, target=None, packed_targets=None), options.codec, staging.store, staging.entries, pieces_bytes
+    )
     with report("merge", sum(task.nbytes for task in tasks)) as progress:
         results = engine.map(
             partial(block_task, merge=merge), tasks, at_once=at_once, on_done=lambda result: progress(result[2]),

@@ -12,34 +12,17 @@ from gdm_dask.features.values import as_floats
 
 @dataclass(frozen=True)
 class Slab:
-    """Consecutive samples with all of their features, or loose nonzeros of any samples.
+    """Consecutive samples with all of their features, or loose nonzeros of any samples."""
 
-    Attributes
-    ----------
-    n_samples : int
-        Samples in the slab; 0 if `samples` are numbers within the whole set.
-    labels : ndarray or None
-        Labels of the samples, if the source carries them.
-    features, samples, values : ndarray
-        The nonzeros: feature (uint32), sample (uint32; within the slab, or within the whole set), value.
-    dense : ndarray of shape (n_samples, n_features), or None
-        All values, instead of the nonzeros.
-    skipped, unseen : int
-        Malformed lines that were skipped, and nonzeros that were dropped because their feature is beyond the known
-        ones.
-    entries : int
-        Entries read from the source, including zeros, if the source declares their number.
-    """
-
-    n_samples: int
-    labels: np.ndarray | None = None
-    features: np.ndarray | None = None
-    samples: np.ndarray | None = None
+    n_samples: int  # 0 if `samples` are numbers within the whole set
+    labels: np.ndarray | None = None  # if the source carries them
+    features: np.ndarray | None = None  # of the nonzeros, uint32
+    samples: np.ndarray | None = None  # of the nonzeros, uint32; within the slab, or within the whole set
     values: np.ndarray | None = None
-    dense: np.ndarray | None = None
-    skipped: int = 0
-    unseen: int = 0
-    entries: int = 0
+    dense: np.ndarray | None = None  # all values, (n_samples, n_features), instead of the nonzeros
+    skipped: int = 0  # malformed lines
+    unseen: int = 0  # nonzeros that were dropped because their feature is beyond the known ones
+    entries: int = 0  # read from the source, zeros included, if it declares their number
 
     def within(self, n_features: int) -> Slab:
         """Return the slab in a space of `n_features`: later features are dropped and counted, missing ones are zero.

@@ -88,49 +88,23 @@ class OneSlab:
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """Facts about a source that are known before it is read.
+    """Facts about a source that are known before it is read."""
 
-    Attributes
-    ----------
-    kind : {"sparse", "dense"}
-    description : dict
-        Provenance; together with `identity` it decides whether an unfinished ingest can be resumed.
-    identity : dict
-        Sizes and times of the files, or checksums: a changed source starts a new ingest.
-    nbytes : int, optional
-        Size of the source, for progress.
-    in_memory : bool
-        Whether the parts hold the data themselves and are therefore read in this process.
-    n_samples, n_features, n_entries : int, optional
-        Sizes, if known beforehand; `n_entries` is the number of entries that a file declares, zeros included.
-    labels : ndarray, optional
-        Labels or numbers of all samples; None if the slabs carry them, or if there are none.
-    sample_weight : ndarray, optional
-        Weights of all samples, from a column.
-    feature_names, sample_ids : list of str, optional
-    vocabulary : Vocabulary, optional
-        Vocabulary of documents, to be kept in the store.
-    scratch_factor : int
-        Upper bound on the bytes of scratch per byte of source.
-    least_run_bytes : int
-        Smallest `max_bytes` that `Source.parts` accepts: the smallest piece of the source may need that much.
-    """
-
-    kind: str
-    description: dict[str, Any]
-    identity: dict[str, Any] = field(default_factory=dict)
-    nbytes: int | None = None
-    in_memory: bool = False
+    kind: str  # "sparse" or "dense"
+    description: dict[str, Any]  # provenance; with `identity` it decides whether an unfinished ingest can be resumed
+    identity: dict[str, Any] = field(default_factory=dict)  # of the files or arrays: a changed source starts anew
+    nbytes: int | None = None  # for progress
+    in_memory: bool = False  # the parts hold the data themselves, and are therefore read in this process
     n_samples: int | None = None
     n_features: int | None = None
-    n_entries: int | None = None
-    labels: np.ndarray | None = None
-    sample_weight: np.ndarray | None = None
+    n_entries: int | None = None  # that a file declares, zeros included
+    labels: np.ndarray | None = None  # or numbers; None if the slabs carry them, or if there are none
+    sample_weight: np.ndarray | None = None  # from a column
     feature_names: list[str] | None = None
     sample_ids: list[str] | None = None
-    vocabulary: Vocabulary | None = None
-    scratch_factor: int = 1
-    least_run_bytes: int = 0
+    vocabulary: Vocabulary | None = None  # of documents, to be kept in the store
+    scratch_factor: int = 1  # upper bound on the bytes of scratch per byte of source
+    least_run_bytes: int = 0  # the smallest piece of the source may need that much
 
     def __post_init__(self) -> None:
         for name, size in (("samples", self.n_samples), ("features", self.n_features)):

@@ -25,44 +25,38 @@ def split_source(source: Source, test_fraction: float, seed: int, part: str) -> 
     if facts.labels is not None or facts.kind != "sparse":
         raise BadInput("only sparse sources with labels in the text can be split while they are read")
 
-    def cut(max_bytes: int) -> list[SplitPart]:
-        return [SplitPart(whole, test_fraction, seed, part) for whole in source.parts(max_bytes)]
-
+    side = partial(one_side, test_fraction=test_fraction, seed=seed, part=part)
     description = {**facts.description, "part": part, "test_fraction": test_fraction, "split_seed": seed}
-    return Source(replace(facts, description=description, n_samples=None), cut)
+    return Source(
+        replace(facts, description=description, n_samples=None),
+        lambda max_bytes: [SplitPart(whole.nbytes, whole, side) for whole in source.parts(max_bytes)],
+    )
 
 
 @dataclass(frozen=True)
 class SplitPart:
     """The samples on one side of a part of the source."""
 
+    nbytes: int
     whole: SourcePart
-    test_fraction: float
-    seed: int
-    part: str
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes read."""
-        return self.whole.nbytes
+    side: Callable[[Callable[[], Slab]], Slab]
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
         """Yield the slabs with the samples of this side."""
-        for load in self.whole.slabs():
-            yield partial(self._load, load)
+        return (partial(self.side, load) for load in self.whole.slabs())
 
-    def _load(self, load: Callable[[], Slab]) -> Slab:
-        slab = load()
-        assert slab.labels is not None
-        assert slab.samples is not None
-        is_test = chances(slab, self.seed) < self.test_fraction
-        kept = is_test if self.part == "test" else ~is_test
-        numbers = np.cumsum(kept) - 1
-        slab = slab.only(kept[slab.samples])
-        assert slab.samples is not None
-        assert slab.labels is not None
-        samples = numbers[slab.samples].astype(np.uint32)
-        return replace(slab, n_samples=int(kept.sum()), labels=slab.labels[kept], samples=samples)
+
+def one_side(load: Callable[[], Slab], test_fraction: float, seed: int, part: str) -> Slab:
+    """Return the samples of a slab that belong to the training or test part."""
+    slab = load()
+    assert slab.labels is not None
+    assert slab.samples is not None
+    is_test = chances(slab, seed) < test_fraction
+    kept = is_test if part == "test" else ~is_test
+    numbers = (np.cumsum(kept) - 1).astype(np.uint32)
+    some = slab.only(kept[slab.samples])
+    assert some.samples is not None
+    return replace(some, n_samples=int(kept.sum()), labels=slab.labels[kept], samples=numbers[some.samples])
 
 
 def chances(slab: Slab, seed: int) -> np.ndarray:

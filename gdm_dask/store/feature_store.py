@@ -33,14 +33,7 @@ class FeatureStore:
     Use `open_store`. Every chunk is checked against the manifest when it is read; a missing, truncated, swapped or
     flipped chunk raises `DamagedStore`.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        (features, samples).
-    nnz : int
-    target : Target or None
-    manifest : Manifest
-        All facts known without reading the arrays, and the provenance.
+    Its `shape` is (features, samples). The `manifest` holds all facts known without reading the arrays.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -197,12 +190,10 @@ class FeatureStore:
     @property
     def counts(self) -> np.ndarray:
         """Nonzeros of each feature, int64."""
-
-        def of_block(number: int, entry: layout.BlockEntry) -> np.ndarray:
-            found = self._block_array(number, entry, "indptr" if self.is_sparse else "counts").astype(np.int64)
-            return np.diff(found) if self.is_sparse else found
-
-        return self._per_feature(of_block).astype(np.int64)
+        if self.is_sparse:
+            pointers = partial(self._block_array, name="indptr")
+            return self._per_feature(lambda number, entry: np.diff(pointers(number, entry))).astype(np.int64)
+        return self._per_feature(partial(self._block_array, name="counts")).astype(np.int64)
 
     @property
     def value_bytes(self) -> int:

@@ -53,12 +53,9 @@ def exposition(metrics: Iterable[Metric]) -> str:
 
 
 def _labels(labels: dict[str, str]) -> str:
-    pairs = [f'{name}="{_escaped(value)}"' for name, value in labels.items()]
+    escape = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    pairs = [f'{name}="{value.translate(escape)}"' for name, value in labels.items()]
     return f"{{{','.join(pairs)}}}" if pairs else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def unescaped(text: str) -> str:

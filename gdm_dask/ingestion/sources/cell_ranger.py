@@ -19,14 +19,7 @@ FEATURES = ("features.tsv", "genes.tsv", "peaks.bed")
 
 @dataclass(frozen=True)
 class CellLists:
-    """Names of the features and cells of a matrix.
-
-    Attributes
-    ----------
-    features, cells : list of str
-    files : list of str
-        Paths of the two lists.
-    """
+    """Names of the features and cells of a matrix, and the paths of the two lists."""
 
     features: list[str]
     cells: list[str]

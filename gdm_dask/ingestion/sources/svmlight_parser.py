@@ -322,31 +322,12 @@ def parse(
 ) -> ParsedLines:
     r"""Parse whole lines of svmlight text: ``label [qid:number] index:value ... [# comment]``.
 
-    Parameters
-    ----------
-    buffer : bytes or ndarray of uint8
-        A whole number of lines; the last one may lack its newline.
-    index_base : {1, 0}
-        Number of the first feature in the file.
-    on_error : {"raise", "skip"}
-        Whether a malformed line is an error, or is skipped and counted.
-    n_features : int, optional
-        The number of features, if known.
-    unseen : {"error", "drop"}
-        Whether a feature beyond `n_features` makes its line malformed, or is dropped and counted.
-    room : callable, optional
-        Takes the name, length and type of an array and returns a writable array: lets callers that parse many pieces
-        reuse memory.
+    The last line may lack its newline. `index_base` is the number of the first feature in the file. A malformed line
+    raises `MalformedLine` or, with ``on_error="skip"``, is counted; a feature beyond the `n_features` known ones makes
+    its line malformed or, with ``unseen="drop"``, is dropped and counted.
 
-    Returns
-    -------
-    ParsedLines
-        Its arrays may be views of larger arrays.
-
-    Raises
-    ------
-    MalformedLine
-        At the first malformed line, with ``on_error="raise"``.
+    `room` takes the name, length and type of an array and returns a writable array: callers that parse many pieces can
+    reuse memory. The arrays of the result may be views of larger ones.
 
     Examples
     --------

@@ -21,14 +21,7 @@ ID_NAMES = ("", "__index_level_0__")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are what, by position.
-
-    Attributes
-    ----------
-    names : list of str
-        All columns.
-    target, weights, ids : int or None
-    """
+    """All columns of a table, and the positions of those that are not features."""
 
     names: list[str]
     target: int | None = None

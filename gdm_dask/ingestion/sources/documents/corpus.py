@@ -31,32 +31,15 @@ csv.field_size_limit(1 << 30)
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents and their classes.
+    """Documents and their classes."""
 
-    Attributes
-    ----------
-    paths : list of str
-        Files; one for all documents, or one per document.
-    numbers : ndarray of int64
-        Numbers of the documents for `records`.
-    lengths : ndarray of int64
-        Bytes of each document in its file.
-    labels : ndarray of str
-    identity : list
-        Sizes and times of the files.
-    records : callable
-        Takes numbers of documents and yields their texts.
-    mail : bool
-        Whether to strip the headers of mails.
-    """
-
-    paths: list[str]
-    numbers: np.ndarray
-    lengths: np.ndarray
+    paths: list[str]  # one for all documents, or one per document
+    numbers: np.ndarray  # of the documents, for `records`
+    lengths: np.ndarray  # bytes of each document in its file
     labels: np.ndarray
-    identity: list[Any]
-    records: Callable[[np.ndarray], Iterable[bytes]]
-    mail: bool = False
+    identity: list[Any]  # sizes and times of the files
+    records: Callable[[np.ndarray], Iterable[bytes]]  # texts of the documents with these numbers
+    mail: bool = False  # strip the headers of mails
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -92,18 +75,12 @@ class Corpus:
 
 
 def open_corpus(path: str | os.PathLike[str], text: str = "text", label: str = "label", mail: bool = False) -> Corpus:
-    """Find the documents at a path.
+    """Find the documents at a path; `text` and `label` are the columns or keys of the text and the class.
 
-    Parameters
-    ----------
-    path : path
-        A folder with a folder of text files for each class; a ``.csv`` or ``.tsv`` file with a header; ``.jsonl``; or a
-        packed corpus: a folder with ``index.npz`` (arrays ``offset`` and `label`) and ``text.bin``, ``.xz``, ``.gz`` or
-        ``.bz2``.
-    text, label : str
-        Columns or keys of the text and the class.
-    mail : bool
-        Strip the headers of mails except the subject: they reveal the class.
+    The path is a folder with a folder of text files for each class; a ``.csv`` or ``.tsv`` file with a header;
+    ``.jsonl``; or a packed corpus: a folder with ``index.npz`` (arrays ``offset`` and `label`) and ``text.bin``, which
+    may end in ``.xz``, ``.gz`` or ``.bz2``. With `mail`, headers of mails are stripped except the subject: they reveal
+    the class.
     """
     place = local_folder(path, "the place of raw documents")
     if not place.exists():

@@ -15,23 +15,10 @@ MAX_N = 8
 def byte_ngrams(
     documents: Sequence[bytes], n: int, vocabulary: np.ndarray | None = None, unit_rows: bool = True
 ) -> tuple[sp.csr_array, np.ndarray]:
-    """Count the byte n-grams of documents.
+    """Count the byte n-grams of documents, n from 1 to 8, as rows of float32; scaled to unit length, as in webspam.
 
-    Parameters
-    ----------
-    documents : sequence of bytes
-    n : int
-        Length of the n-grams, 1 to 8.
-    vocabulary : ndarray of uint64, optional
-        Codes of the n-grams to count, increasing, such as those of a training set. By default all that occur.
-    unit_rows : bool
-        Scale each row to unit length, as in webspam.
-
-    Returns
-    -------
-    counts : csr_array of shape (n_documents, n_ngrams), float32
-    vocabulary : ndarray of uint64
-        Code of each column: its bytes as a big-endian number. `ngram_names` makes them readable.
+    The `vocabulary` holds the codes of the n-grams to count, increasing, such as those of a training set; by default
+    all that occur. It is returned, too: a code is the bytes as a big-endian number, see `ngram_names`.
 
     Examples
     --------

@@ -25,26 +25,13 @@ from gdm_dask.system.resources import BAD_ARRAYS, check_archive
 
 @dataclass(frozen=True)
 class TextSettings:
-    """Settings for converting documents to rows.
+    """Settings for converting documents to rows."""
 
-    Attributes
-    ----------
-    analyzer : {"byte", "char", "word"}
-    ngrams : tuple of int
-        Shortest and longest n-grams.
-    min_df : int
-        Minimum number of documents that contain an n-gram.
-    unit_rows : bool
-        Scale rows to unit length; otherwise keep counts.
-    hashed : int, optional
-        Hash the n-grams into this many features, without a vocabulary.
-    """
-
-    analyzer: str = "byte"
-    ngrams: tuple[int, int] = (4, 4)
-    min_df: int = 1
-    unit_rows: bool = True
-    hashed: int | None = None
+    analyzer: str = "byte"  # "byte", "char" or "word"
+    ngrams: tuple[int, int] = (4, 4)  # shortest and longest
+    min_df: int = 1  # fewest documents that contain an n-gram
+    unit_rows: bool = True  # scale rows to unit length; otherwise keep counts
+    hashed: int | None = None  # hash the n-grams into this many features, without a vocabulary
 
     def __post_init__(self) -> None:
         if self.analyzer not in ("byte", "char", "word"):
@@ -83,16 +70,7 @@ def character_ngrams(text: str, sizes: range) -> list[str]:
 
 
 class Vocabulary:
-    """N-grams and their columns.
-
-    Attributes
-    ----------
-    settings : TextSettings
-    codes : list of ndarray of uint64
-        For bytes: codes of the n-grams of each length, increasing.
-    terms : list of str
-        For characters and words: the n-grams, sorted.
-    """
+    """N-grams and their columns: increasing codes of bytes for each length, or sorted terms of characters or words."""
 
     def __init__(self, settings: TextSettings, codes: list[np.ndarray], terms: list[str]) -> None:
         self.settings, self.codes, self.terms = settings, codes, terms

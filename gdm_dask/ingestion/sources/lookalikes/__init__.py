@@ -27,40 +27,19 @@ PIECE_NONZEROS = 500_000
 
 @dataclass(frozen=True)
 class Lookalike:
-    """Shape and statistics of a set.
-
-    Attributes
-    ----------
-    n_samples, n_features : int
-    row_length : float
-        Mean number of nonzeros per sample, including planted and single ones.
-    spread : float
-        Standard deviation of the logarithm of the row lengths.
-    unit_rows : bool
-        Whether values are counts scaled to rows of unit length; otherwise every value is 1.
-    positive : float
-        Share of samples of class +1.
-    single : float
-        Share of features that occur in only one sample of the training set.
-    n_groups, group_size : int
-        Planted groups, and the members of each.
-    presence : float
-        Frequency of a planted group in samples of the class that it indicates.
-    contrast : float
-        Frequency in the other class, relative to `presence`; it varies among the groups, from this value to 1.
-    """
+    """Shape and statistics of a set."""
 
     n_samples: int
     n_features: int
-    row_length: float
-    spread: float
-    unit_rows: bool
-    positive: float = 0.5
-    single: float = 0.0
-    n_groups: int = 150
+    row_length: float  # mean number of nonzeros per sample, including planted and single ones
+    spread: float  # standard deviation of the logarithm of the row lengths
+    unit_rows: bool  # values are counts scaled to rows of unit length; otherwise every value is 1
+    positive: float = 0.5  # share of samples of class +1
+    single: float = 0.0  # share of features that occur in only one sample of the training set
+    n_groups: int = 150  # planted
     group_size: int = 6
-    presence: float = 0.12
-    contrast: float = 0.25
+    presence: float = 0.12  # frequency of a planted group in samples of the class that it indicates
+    contrast: float = 0.25  # least frequency in the other class, relative to `presence`; it varies up to 1
 
     @property
     def n_single(self) -> int:

@@ -11,25 +11,14 @@ from gdm_dask.errors import BadInput
 
 @dataclass(frozen=True)
 class GroupedData:
-    """A training set, a test set, and the truth about them.
+    """A training set, a test set, and the truth about them."""
 
-    Attributes
-    ----------
-    X, X_test : ndarray of shape (n_samples, n_features), float32
-    y, y_test : ndarray of shape (n_samples,)
-        -1 or +1.
-    groups : list of ndarray
-        Members of each predictive group, sorted.
-    weights : ndarray of shape (n_groups,)
-        Predictive power of each group.
-    """
-
-    X: np.ndarray
-    y: np.ndarray
+    X: np.ndarray  # (n_samples, n_features), float32
+    y: np.ndarray  # -1 or +1
     X_test: np.ndarray
     y_test: np.ndarray
-    groups: list[np.ndarray]
-    weights: np.ndarray
+    groups: list[np.ndarray]  # members of each predictive group, sorted
+    weights: np.ndarray  # predictive power of each group
 
 
 def make_paper_data(
@@ -48,23 +37,8 @@ def make_paper_data(
     correlation `correlation`; all other features are noise. The paper specifies neither the sizes of the groups nor the
     correlation; here the groups with several members have 2 to `largest_group` of them.
 
-    Parameters
-    ----------
-    n_samples : int
-        Size of the training set, and of the test set.
-    n_features : int
-    n_groups : int
-        Number of predictive groups.
-    n_multiple : int
-        Number of groups with several members; the others have one.
-    largest_group : int
-    correlation : float
-        Correlation between two members of a group.
-    seed : int
-
-    Returns
-    -------
-    GroupedData
+    The test set has as many samples as the training set. Of the `n_groups` predictive groups, `n_multiple` have several
+    members, up to `largest_group`.
 
     Examples
     --------
@@ -97,23 +71,12 @@ def make_paper_data(
 
 @dataclass(frozen=True)
 class GroupRecovery:
-    """Comparison of found groups with planted ones.
+    """Comparison of found groups with planted ones."""
 
-    Attributes
-    ----------
-    n_found : int
-        Number of planted groups with a support among their members.
-    n_planted : int
-    precision : float
-        Share of the supports that belong to a planted group.
-    f1 : float
-        Mean F1 of the members, over the planted groups with several members that were found; NaN if none was found.
-    """
-
-    n_found: int
+    n_found: int  # planted groups with a support among their members
     n_planted: int
-    precision: float
-    f1: float
+    precision: float  # share of the supports that belong to a planted group
+    f1: float  # mean F1 of the members, over the found planted groups with several members; NaN if there is none
 
 
 def compare_groups(found: dict[int, np.ndarray], planted: list[np.ndarray]) -> GroupRecovery:
