@@ -152,7 +152,8 @@ def _targets(
     # Run by run: all class labels at once, in their original form, would take eight times as much memory.
     if target is None:
         parts = zip(runs, first_samples, strict=True)
-        distinct = np.unique(np.concatenate([_distinct(run, where, first) for run, first in parts]))
+        found = [np.unique(as_values(run.read("labels"), where, first)) for run, first in parts]
+        distinct = np.unique(np.concatenate(found))
         shape = (n_samples, *runs[0].arrays["labels"].shape[1:])
         if are_numbers(distinct, shape, task, where):
             target = Numbers.of(np.concatenate([run.read("labels") for run in runs]), where)
@@ -160,8 +161,3 @@ def _targets(
             target = target_of_classes(distinct, n_samples, where)
     parts = zip(runs, first_samples, strict=True)
     return target, np.concatenate([target.pack(run.read("labels"), where, first) for run, first in parts])
-
-
-def _distinct(run: Run, where: str, first_sample: int) -> np.ndarray:
-    """Return the distinct labels of a run."""
-    return np.unique(as_values(run.read("labels"), where, first_sample))

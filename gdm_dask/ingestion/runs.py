@@ -88,13 +88,6 @@ class Run:
         data = read_file(self.path / name, start * row_bytes, (stop - start) * row_bytes, room)
         return data.view(array.dtype).reshape(stop - start, *array.shape[1:])
 
-    def is_whole(self) -> bool:
-        """Return whether the arrays on disk are unchanged."""
-        try:
-            return all(_checksum(self.path / name) == array.crc for name, array in self.arrays.items())
-        except OSError:
-            return False
-
 
 def _checksum(path: Path) -> int:
     crc = 0
@@ -135,7 +128,7 @@ def finished_run(path: Path) -> Run | None:
         document = json.loads((path / "run.json").read_text())
         document["arrays"] = {name: RunArray(**array) for name, array in document["arrays"].items()}
         run = Run(path, **document)
-        if run.is_whole():
+        if all(_checksum(path / name) == array.crc for name, array in run.arrays.items()):
             return run
     except (OSError, ValueError, TypeError, KeyError):
         pass

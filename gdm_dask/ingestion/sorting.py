@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -268,14 +267,13 @@ def _split(
     return n_unique
 
 
-def samples_of(indptr: np.ndarray, room: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
-    """Return the sample of each nonzero of sample-major compressed rows, uint32, in memory provided by `room`.
+def samples_of(indptr: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Return the sample of each nonzero of sample-major compressed rows, uint32.
 
     >>> samples_of(np.array([0, 2, 2, 3])).tolist()
     [0, 0, 2]
     """
-    length = int(indptr[-1])
-    out = np.empty(length, np.uint32) if room is None else room(length)
+    out = np.empty(int(indptr[-1]), np.uint32) if out is None else out
     _number_samples(indptr, out)
     return out
 

@@ -28,7 +28,6 @@ import time
 import uuid
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from gdm_dask.errors import BadInput, DamagedStore, GdmError, Locked, MemoryLimitTooLow
@@ -69,9 +68,7 @@ class Staging:
     def __enter__(self) -> Staging:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
             # The same bad input would fail again, but with more memory the ingest can resume.
             hopeless = isinstance(error, BadInput) and not isinstance(error, MemoryLimitTooLow)

@@ -95,12 +95,9 @@ class Folder:
         """Read a file into work space of this thread; the result is valid until the thread's next read."""
         if not self.is_local:
             return self.read(key)
-        with open(self.path / key, "rb", buffering=0) as file:
-            room = memoryview(work_space("chunk read", os.fstat(file.fileno()).st_size, np.uint8))  # type: ignore[arg-type]
-            done = 0
-            while done < len(room) and (count := file.readinto(room[done:])):
-                done += count
-        return room[:done]
+        with open(self.path / key, "rb") as file:
+            room = work_space("chunk read", os.fstat(file.fileno()).st_size, np.uint8)
+            return room.data[: file.readinto(room.data)]
 
     def read_once(self, key: str) -> bytes | memoryview:
         """Read a file from the disk, not from the page cache, into work space of this thread."""

@@ -13,7 +13,7 @@ import numba
 import numba.extending
 from numba.core import event
 
-from gdm_dask.system.progress import begin_compiling, end_compiling
+from gdm_dask.system.progress import set_compiling
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class _Compilations(event.Listener):
 
     def on_start(self, event: event.Event) -> None:
         if self._depth == 0:
-            begin_compiling()
+            set_compiling(True)
         self._depth += 1
         module = event.data["dispatcher"].py_func.__module__ or ""  # functions created at run time may have no module
         if self._is_said or not module.startswith("gdm_dask."):
@@ -62,7 +62,7 @@ class _Compilations(event.Listener):
     def on_end(self, event: event.Event) -> None:
         self._depth -= 1
         if self._depth == 0:
-            end_compiling()
+            set_compiling(False)
 
 
 event.register("numba:compile", _Compilations())

@@ -16,7 +16,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from gdm_dask.errors import GdmError, Locked
 
@@ -108,19 +107,14 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 
 def user_folder(name: str) -> Path:
     """Return a private folder of this user, always the same: in the cache folder or else in a temporary folder.
 
-    Raises
-    ------
-    GdmError
-        If another user owns the folder or can write to it.
+    Raises `GdmError` if another user owns the folder or can write to it.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     try:

@@ -115,13 +115,7 @@ def compile_seconds() -> float:
     return done if began is None else done + time.perf_counter() - began
 
 
-def begin_compiling() -> None:
-    """Stop the clock."""
+def set_compiling(is_on: bool) -> None:
+    """Stop the clock, or restart it."""
     global _state
-    _state = (compile_seconds(), time.perf_counter())
-
-
-def end_compiling() -> None:
-    """Restart the clock."""
-    global _state
-    _state = (compile_seconds(), None)
+    _state = (compile_seconds(), time.perf_counter() if is_on else None)

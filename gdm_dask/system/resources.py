@@ -39,18 +39,15 @@ def machine_memory(root: Path = Path("/")) -> int:
 
     `root` contains the folders ``proc`` and ``sys``.
     """
-    return min([psutil.virtual_memory().total, *_group_limits(root)])
-
-
-def _group_limits(root: Path) -> Iterator[int]:
-    """Yield the memory limits of the control groups of this process, innermost first; versions 1 and 2."""
+    limits = [psutil.virtual_memory().total]
     for folder, name in _memory_groups(root):
         with suppress(OSError, ValueError):  # no such file here, or "max"
-            yield int((folder / name).read_text())
+            limits.append(int((folder / name).read_text()))
+    return min(limits)
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of the control groups, and the file with the limit in each."""
+    """Yield the folders of this process's control groups, versions 1 and 2, and the file with the limit in each."""
     mounts = {"": (root / "sys/fs/cgroup", "memory.max"),
               "memory": (root / "sys/fs/cgroup/memory", "memory.limit_in_bytes")}  # fmt: skip
     yield from mounts.values()

@@ -72,7 +72,7 @@ def _transfer(file: io.FileIO, move: Callable[[memoryview], int | None], data: n
         try:
             count = move(rest)
         except OSError as error:  # a file system with another alignment, or the rest of a page
-            if error.errno != errno.EINVAL or not _is_direct(file):
+            if error.errno != errno.EINVAL or not fcntl.fcntl(file, fcntl.F_GETFL) & _DIRECT:
                 raise
             _go_around_cache(file, on=False)
             continue
@@ -80,7 +80,3 @@ def _transfer(file: io.FileIO, move: Callable[[memoryview], int | None], data: n
             break
         rest = rest[count:]
     return len(data) - len(rest)
-
-
-def _is_direct(file: io.FileIO) -> bool:
-    return bool(fcntl.fcntl(file, fcntl.F_GETFL) & _DIRECT)

@@ -82,5 +82,5 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
         skipped, unseen = skipped + lines.skipped, unseen + lines.unseen
     labels, features, values = (arrays[name][: ends[name]] for name in ("labels", "features", "values"))
     indptr = arrays["indptr"][: len(labels) + 1]
-    samples = samples_of(indptr, lambda length: work_space("parsed samples", length, np.uint32))
+    samples = samples_of(indptr, work_space("parsed samples", len(features), np.uint32))
     return Slab(len(labels), labels, features, samples, values, skipped=skipped, unseen=unseen)

@@ -49,31 +49,12 @@ def synthesise(
     overwrite: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Write a generated set: svmlight text, or a store if the path ends in ``.zarr``.
+    """Write a generated set, svmlight text or a store if the path ends in ``.zarr``, and return its description.
 
-    The truth is written beside it: ``NAME.truth.json`` describes the set, ``NAME.truth.npz`` holds the groups.
-
-    Parameters
-    ----------
-    like : {"webspam", "kdd2010", "url", "news20", "paper"}
-    path : path
-        ``.svm`` or ``.zarr``.
-    scale : float
-        Factor for the numbers of samples and features; a sample keeps its nonzeros as far as the features allow.
-    seed : int
-    test : path, optional
-        Path of a test set of the same kind, with a quarter of the samples; the paper's has as many.
-    n_workers : int, optional
-        Parallel tasks; the result does not depend on it.
-    overwrite : bool
-        Replace existing files.
-    **options
-        Options of `run_ingest`, for stores.
-
-    Returns
-    -------
-    dict
-        Description of the set.
+    The truth is written beside it: ``NAME.truth.json`` describes the set, ``NAME.truth.npz`` holds the groups. `scale`
+    is a factor for the numbers of samples and features; a sample keeps its nonzeros as far as the features allow. The
+    set at the path `test` is of the same kind, with a quarter of the samples; the paper's has as many. The result does
+    not depend on `n_workers`. Further options are those of `run_ingest`, for stores.
     """
     if like not in KINDS:
         raise BadInput(f"`like` must be one of {', '.join(KINDS)}, got {like!r}")
