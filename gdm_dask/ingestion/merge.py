@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -253,32 +252,25 @@ def _read_rows(run: Run) -> np.ndarray:
 def groups(runs: list[Run], slices: Slices, most_bytes: int) -> Iterator[list[int]]:
     """Yield the numbers of the runs that contain part of a block, in groups of equal types that fit `most_bytes`."""
     group: list[int] = []
-    size = 0
+    size, types = 0, None
     lengths = np.hstack([np.diff(slices.rows), np.diff(slices.nonzeros)])
     for number in np.flatnonzero(lengths[:, 0]).tolist():
-        more = _slice_bytes(runs[number], *lengths[number].tolist())
-        if group and (size + more > most_bytes or _types(runs[number]) != _types(runs[group[0]])):
+        run, (rows, nonzeros) = runs[number], lengths[number].tolist()
+        counts = {"rows": 2 * rows, "samples": nonzeros, "values": nonzeros}
+        own = {name: np.dtype(run.arrays[name].dtype) for name in counts if name in run.arrays}
+        more = sum(counts[name] * own[name].itemsize + 2 * PAGE for name in own)  # partial pages at both ends
+        if group and (size + more > most_bytes or types != (run.decimals, own)):
             yield group
             group, size = [], 0
         group.append(number)
-        size += more
+        size, types = size + more, (run.decimals, own)
     if group:
         yield group
 
 
-def _types(run: Run) -> tuple[Any, ...]:
-    return run.decimals, *((name, run.arrays[name].dtype) for name in _SPACES if name in run.arrays)
-
-
-def _slice_bytes(run: Run, rows: int, nonzeros: int) -> int:
-    """Return the bytes in memory of some rows and nonzeros of a run, including partial pages at both ends."""
-    lengths = {"rows": 2 * rows, "samples": nonzeros, "values": nonzeros}
-    return sum(lengths[name] * run.array_type(name).itemsize + 2 * PAGE for name in lengths if name in run.arrays)
-
-
 def _read_piece(runs: list[Run], group: list[int], name: str, bounds: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """Read a piece of an array from each run, one after the other at page boundaries; return the start of each."""
-    dtype = runs[group[0]].array_type(name)
+    dtype = np.dtype(runs[group[0]].arrays[name].dtype)
     row_bytes = dtype.itemsize * (2 if name == "rows" else 1)
     sizes = [whole_pages(int(stop - start) * row_bytes) + PAGE for start, stop in bounds[group]]
     room = work_space(_SPACES[name], sum(sizes), np.uint8)

@@ -71,10 +71,6 @@ class Run:
     arrays: dict[str, RunArray]
     decimals: int | None = None
 
-    def array_type(self, name: str) -> np.dtype:
-        """Return the type of one of its arrays."""
-        return np.dtype(self.arrays[name].dtype)
-
     def read(
         self, name: str, start: int = 0, stop: int | None = None, room: Callable[[int], np.ndarray] = page_aligned
     ) -> np.ndarray:

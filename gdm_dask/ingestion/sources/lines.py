@@ -180,12 +180,10 @@ def _shorter(path: str) -> BadInput:
 
 def count_lines(path: str, start: int) -> int:
     """Count the lines before the first one that begins at `start` or later."""
-    count, position, last = 0, 0, b"\n"
+    count, last = 0, b"\n"
     with open_file(path) as file:
-        while position < start and (part := file.read(min(_PIECE, start - position))):
-            count += part.count(b"\n")
-            position += len(part)
-            last = part[-1:]
+        while part := file.read(min(_PIECE, start - file.tell())):
+            count, last = count + part.count(b"\n"), part[-1:]
     return count if last == b"\n" else count + 1
 
 
