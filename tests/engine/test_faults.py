@@ -82,10 +82,20 @@ def test_a_worker_hangs_and_comes_back(store, expected, tmp_path: Path, cluster)
     same_model(tmp_path / "run", expected)
 
 
-def test_a_task_hangs_on_a_worker_that_lives(store, expected, tmp_path: Path, cluster) -> None:
+def test_a_task_hangs_on_a_worker_that_lives(store, expected, tmp_path: Path, cluster, caplog) -> None:
     cluster.fault("scores", "stuck")
-    with dask.config.set({"gdm_dask.stall": 5.0}):  # a busy machine must end a task in that time
+
+    def be_impatient() -> None:
+        until(cluster.struck, "a task hangs")
+        dask.config.set({"gdm_dask.stall": 1.0})
+        until(lambda: "sending them again" in caplog.text, "the tasks are sent again")
+        dask.config.set({"gdm_dask.stall": 300.0})  # a busy machine must end a task in that time
+
+    thread = threading.Thread(target=be_impatient)
+    with dask.config.set({"gdm_dask.stall": 300.0, "gdm_dask.silence": 60.0}):
+        thread.start()
         fit(store, cluster.address, tmp_path / "run")
+        thread.join()
     assert len(cluster.struck()) == 1
     same_model(tmp_path / "run", expected)
 
@@ -93,7 +103,7 @@ def test_a_task_hangs_on_a_worker_that_lives(store, expected, tmp_path: Path, cl
 def test_tasks_that_always_hang_are_given_up(store, tmp_path: Path, cluster) -> None:
     cluster.fault("scores", "stuck", times=FOREVER)
     with (
-        dask.config.set({"gdm_dask.stall": 1.0}),
+        dask.config.set({"gdm_dask.stall": 1.0, "gdm_dask.silence": 60.0}),
         pytest.raises(EngineError, match=r"lost 2 times in a row \(no task has ended for 1 s\).*--resume"),
     ):
         fit(store, cluster.address, tmp_path / "run")
