@@ -18,10 +18,11 @@ from gdm_dask import FeatureStore
 
 #: Slow files. They start first, so that parallel test workers end at about the same time.
 LONG = (
-    "test_chaos.py", "test_memory_plan.py", "test_multihost.py", "test_interrupted.py", "test_engine.py",
-    "test_deploy.py", "test_history.py", "test_faults.py", "test_checkpoint.py", "test_submit.py", "test_memory.py",
-    "test_elastic.py", "test_jit.py", "test_stability.py", "test_object_store.py", "test_security.py",
-    "test_schedulers.py", "test_ingest_schedulers.py", "test_same_bits.py", "test_pipeline.py", "test_pages.py",
+    "test_chaos.py", "test_memory_plan.py", "test_multihost.py", "test_submit.py", "test_faults.py", "test_engine.py",
+    "test_deploy.py", "test_object_store.py", "test_pages.py", "test_interrupted.py", "test_history.py",
+    "test_elastic.py", "test_constraints.py", "test_schedulers.py", "test_jit.py", "test_same_bits.py",
+    "test_signals.py", "test_security.py", "test_folds.py", "test_memory.py", "test_pipeline.py", "test_checkpoint.py",
+    "test_cutting_plane.py", "test_certificate.py", "test_selection.py", "test_live.py", "test_ingest_schedulers.py",
 )  # fmt: skip
 
 # The same cases in every run, and no case too slow for a busy machine.
