@@ -145,13 +145,23 @@ def sparse_scores(indptr, indices, values, power, means, norms, vectors, sums, o
 def interleaved_scores(indptr, indices, values, power, means, norms, columns, sums, out):  # type: ignore[no-untyped-def]
     """Compute `sparse_scores` for vectors that are the columns of an array, summed in the same order.
 
-    The sums of four columns, over even and over odd nonzeros, are written out: so they stay in registers.
+    The sums of four columns, over even and over odd nonzeros, are written out: so they stay in registers. Most rows of
+    crossed features have a single nonzero, or none: these need no sums.
     """
     one, two = np.uint64(1), np.uint64(2)
     over = 0.0 if power is None else 1.0 / power
     for row in range(len(norms)):
         start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
         mean, norm = means[row], norms[row]
+        if norm == 0.0:
+            for v in range(len(sums)):
+                out[v, row] = 0.0
+            continue
+        if stop - start == one:
+            i, left = indices[start], 1.0 if values is None else number(values[start], power, over)
+            for v in range(len(sums)):
+                out[v, row] = (0.0 + left * columns[i, v] - mean * sums[v]) / norm
+            continue
         for first in range(0, columns.shape[1], FOUR):
             a = b = c = d = 0.0  # over even nonzeros
             e = f = g = h = 0.0  # over odd nonzeros
@@ -186,7 +196,7 @@ def interleaved_scores(indptr, indices, values, power, means, norms, columns, su
                 d += left * columns[i, first + 3]
             for v, total in enumerate((a + e, b + f, c + g, d + h)):
                 if first + v < len(sums):
-                    out[first + v, row] = 0.0 if norm == 0.0 else (total - mean * sums[first + v]) / norm
+                    out[first + v, row] = (total - mean * sums[first + v]) / norm
 
 
 @kernel
