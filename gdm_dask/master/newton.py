@@ -298,7 +298,7 @@ class ActiveGram:
         def compare(begin: int, end: int) -> tuple[int, int]:
             part = slice(begin, end)
             now = duals[part] != 0.0
-            np.subtract(now, active[part], out=change[part], dtype=np.int8)
+            np.subtract(now.view(np.int8), active[part], out=change[part])
             return int(np.count_nonzero(now)), int(np.count_nonzero(change[part]))
 
         n_active, n_changed = map(sum, zip(*rows.over_ranges(compare), strict=True))

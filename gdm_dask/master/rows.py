@@ -33,10 +33,8 @@ from gdm_dask.master.sparse_kernels import (
     changed_spans,
     cross_span,
     normalise,
-    project_span,
-    score_span,
-    spans,
-    sum_span,
+    project_range,
+    score_range,
     weighted,
 )
 from gdm_dask.system.resources import n_cores
@@ -175,15 +173,11 @@ class Rows:
         dense_weights = dense_weights[:, used]
 
         def fill(begin: int, end: int) -> None:
-            for span, samples in spans(begin, end):
-                for k, offset in enumerate(offsets):
-                    part = out[k, samples]
-                    part[:] = -offset
-                    if self.has_sparse:
-                        project_span(*entries, span, scaled[k], part)
-                for first in range(samples.start, samples.stop, BLOCK) if dense_weights.size else ():
-                    block = slice(first, min(first + BLOCK, end))
-                    out[:, block] += dense_weights @ dense[used, block]
+            for k, offset in enumerate(offsets):
+                project_range(*entries, begin, end, scaled[k], offset, out[k])
+            for first in range(begin, end, BLOCK) if dense_weights.size else ():
+                block = slice(first, min(first + BLOCK, end))
+                out[:, block] += dense_weights @ dense[used, block]
 
         self.over_ranges(fill)
 
@@ -203,10 +197,8 @@ class Rows:
 
         def score(begin: int, end: int) -> np.ndarray:
             sums, totals = np.zeros((len(a), self.n_rows)), np.zeros((len(a), 1))
-            for span, samples in spans(begin, end) if self.has_sparse else ():
-                for k, row in enumerate(a):
-                    totals[k] += sum_span(row[samples])
-                    score_span(*entries, span, row[samples], sums[k])
+            for k, row in enumerate(a) if self.has_sparse else ():
+                totals[k] = score_range(*entries, begin, end, row, sums[k])
             sums *= self._scales
             sums[:, self._dense_at] = a[:, begin:end] @ dense[:, begin:end].T
             return sums - totals * self._shifts
@@ -274,7 +266,7 @@ class Rows:
     ) -> None:
         """Add the sums of the dense rows from `first` on, and their products with all dense rows up to them."""
         at, new = self._dense_at, int(np.searchsorted(self._dense_at, first))
-        square, changed = np.zeros((at.size - new, at.size)), begin + np.flatnonzero(change[begin:end])
+        square, changed = np.zeros((at.size - new, at.size)), begin + np.flatnonzero(change[begin:end] != 0)
         for start in range(0, changed.size, BLOCK):
             samples = changed[start : start + BLOCK]
             block, weights = np.take(self._dense[: at.size], samples, axis=1), weighted(change, w, samples)

@@ -129,6 +129,27 @@ def project_span(bounds, places, values, span, weights, out):  # type: ignore[no
 
 
 @kernel
+def project_range(bounds, places, values, begin, end, weights, offset, out):  # type: ignore[no-untyped-def]
+    """Write the weighted sum of the features, minus the offset, to `out` at the samples from `begin` to `end`."""
+    for first in range(begin, end, SPAN):
+        part = out[first : min(first + SPAN, end)]
+        for i in range(part.size):
+            part[i] = -offset
+        project_span(bounds, places, values, first // SPAN, weights, part)
+
+
+@kernel
+def score_range(bounds, places, values, begin, end, row, sums):  # type: ignore[no-untyped-def]
+    """Add the products of the features with `row` from `begin` to `end` to `sums`; return the sum of `row` there."""
+    total = 0.0
+    for first in range(begin, end, SPAN):
+        part = row[first : min(first + SPAN, end)]
+        total += sum_span(part)
+        score_span(bounds, places, values, first // SPAN, part, sums)
+    return total
+
+
+@kernel
 def score_span(bounds, places, values, span, part, sums):  # type: ignore[no-untyped-def]
     """Add the products of the features with `part` to `sums`.
 
@@ -265,7 +286,7 @@ def changed_spans(
     some_values = None if values is None else np.empty(room, values.dtype)
     numbers = np.zeros(SPAN, np.uint16)
     for span, samples in spans(begin, end):
-        changed = np.flatnonzero(change[samples])
+        changed = np.flatnonzero(change[samples] != 0)  # NumPy takes many times as long for integers
         if RARE * changed.size >= samples.stop - samples.start:
             yield samples, weighted(change, w, samples), (bounds, places, values, span)
         elif changed.size:
