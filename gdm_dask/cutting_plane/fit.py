@@ -244,14 +244,15 @@ def groups_of(pairs: Pairs, supports: np.ndarray) -> dict[int, np.ndarray]:
 def affiliations(pairs: Pairs, supports: np.ndarray) -> pd.DataFrame:
     """Return the correlated pairs as a table; a feature is owned by the support that it correlates with most.
 
-    Ties go to the stronger support.
+    Ties go to the stronger support. Correlations that rounding has put beyond 1 are shown as 1.
     """
     order = np.lexsort((pairs.support, -np.abs(pairs.rho), pairs.feature))
     first = np.concatenate([[True], np.diff(pairs.feature[order]) != 0]) if len(order) else np.zeros(0, bool)
     owner = np.zeros(len(order), bool)
     owner[order[first]] = True
+    rho = np.clip(pairs.rho, -1.0, 1.0)
     table = pd.DataFrame(
-        {"support": supports[pairs.support], "feature": pairs.feature, "correlation": pairs.rho, "owner": owner}
+        {"support": supports[pairs.support], "feature": pairs.feature, "correlation": rho, "owner": owner}
     )
     strength = np.lexsort((pairs.feature, pairs.support))
     return table.iloc[strength].reset_index(drop=True)

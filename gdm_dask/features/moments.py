@@ -149,6 +149,23 @@ def reweighted(block: Block, weights: np.ndarray | None) -> Block:
     return replace(block, means=means, norms=norms, weights=None)
 
 
+def tamed(block: Block) -> Block:
+    """Return a block whose extreme rows are divided by powers of two.
+
+    Their correlations stay the same, and no product of two rows overflows or underflows.
+    """
+    extreme = np.flatnonzero((block.norms != 0.0) & ~_is_tame(block.norms))
+    if not len(extreme):
+        return block
+    block = block.as_numbers()
+    assert block.values is not None  # a row of ones is never extreme
+    values, scales = block.values.astype(np.float64), np.ones(block.n_rows)
+    for row in extreme:
+        scales[row] = _scale(block.norms[row])
+        values[row if block.indptr is None else slice(*block.indptr[row : row + 2])] /= scales[row]
+    return replace(block, values=values, means=block.means / scales, norms=block.norms / scales)
+
+
 @dataclass(frozen=True)
 class Fold(AlignedArrays):
     """The samples of a problem that uses a subset of them, or weights them.
@@ -176,7 +193,11 @@ ALL_SAMPLES = Fold()
 
 def _extreme(sums: np.ndarray) -> np.ndarray:
     """Find rows whose squares may overflow or underflow: their largest value is far from one."""
-    return np.flatnonzero((sums[3] != 0.0) & ~((sums[3] > 1e-130) & (sums[3] < 1e130)))
+    return np.flatnonzero((sums[3] != 0.0) & ~_is_tame(sums[3]))
+
+
+def _is_tame(sizes: np.ndarray) -> np.ndarray:
+    return (sizes > 1e-130) & (sizes < 1e130)
 
 
 def _scale(largest: float) -> float:

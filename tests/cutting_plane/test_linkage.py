@@ -97,6 +97,11 @@ def test_supports_that_are_linked_share_their_members_but_not_their_own() -> Non
     assert {feature: owned[feature] for feature in (0, 1, 3, 4)} == {0: 0, 1: 0, 3: 4, 4: 4}
 
 
+def test_no_correlation_beyond_1_is_shown() -> None:
+    pairs = Pairs(np.array([0, 0]), np.array([3, 7]), np.array([1.0 + 2e-16, -1.0 - 2e-16]), 2, 0)
+    assert affiliations(pairs, np.array([3])).correlation.tolist() == [1.0, -1.0]
+
+
 @pytest.mark.parametrize(("limits", "n_links"), [({"MAX_LINKS": 3}, 3), ({"MAX_LINKED": 5}, 4), ({"MAX_LINKED": 1}, 0)])
 def test_components_stop_at_a_limit_with_a_warning(monkeypatch, limits, n_links) -> None:
     for name, value in limits.items():

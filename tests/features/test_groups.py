@@ -148,6 +148,23 @@ def test_constant_features_are_in_no_group(sparse: bool) -> None:
     assert not {1, 2} & set(pairs_of(X, [0, 3], 0.99, sparse).feature.tolist())
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("scale", [2.0**600, 2.0**-600])
+def test_rows_of_extreme_values_have_the_same_pairs(scale: float, sparse: bool) -> None:
+    """Products of their values overflow, or underflow."""
+    X = make("groups", 40, 60, 3)
+    extreme = X.copy()
+    extreme[::3] *= scale
+    supports = [*range(0, 40, 5)]
+    pairs, same = pairs_of(X, supports, 0.4, sparse), pairs_of(extreme, supports, 0.4, sparse)
+    assert len(pairs.support) > len(supports)
+    for name in ("support", "feature", "rho"):
+        np.testing.assert_array_equal(getattr(same, name), getattr(pairs, name))
+    rows, others = whole(X, sparse), whole(extreme, sparse)
+    np.testing.assert_array_equal(correlations(others, others), correlations(rows, rows))
+    np.testing.assert_array_equal(correlations(others, others.span(7, 20)), correlations(rows, rows.span(7, 20)))
+
+
 def test_pointers_to_very_many_nonzeros_are_wide(monkeypatch) -> None:
     """As with more than 2**32: nothing is counted in 32 bits, and the result is the same."""
     X = sp.random_array((40, 12), density=0.5, rng=np.random.default_rng(0), format="csc")
