@@ -27,7 +27,6 @@ from distributed.scheduler import KilledWorker
 from gdm_dask.engine import Engine, Task
 from gdm_dask.engine.plan import FAN_IN, Worker
 from gdm_dask.errors import EngineError
-from gdm_dask.store.reader import drop_buffers
 from gdm_dask.system import interrupts
 from gdm_dask.system.metrics import SOURCES, Metric
 from gdm_dask.system.sealed import refusal, seal, sealed_call, sealed_task, unseal
@@ -241,6 +240,8 @@ class ClusterEngine(Engine):
 
 def release(_: None) -> None:
     """Give back the memory that this process keeps for its next read, as a task."""
+    from gdm_dask.store.reader import drop_buffers  # here: commands about jobs would import numba with it
+
     drop_buffers()
     gc.collect()  # tasks that were interrupted leave cycles
 

@@ -46,7 +46,7 @@ def fitted(sparse: bool, **options: object) -> dict[str, bytes]:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_messages_that_leave_arrays_at_any_byte(monkeypatch: pytest.MonkeyPatch, sparse: bool) -> None:
     expected = fitted(sparse)
-    monkeypatch.setattr("gdm_dask.base.open_engine", lambda *_: MisalignedEngine())
+    monkeypatch.setattr("gdm_dask.inputs.open_engine", lambda *_: MisalignedEngine())
     assert fitted(sparse) == expected
 
 

@@ -228,7 +228,7 @@ def test_the_same_bits_from_any_source_on_any_scheduler(tmp_path, C, monkeypatch
         store = ingest(X, tmp_path / f"{number}.zarr", y, block_bytes=block, scheduler="synchronous")
         estimator("two", groups_of, C=C, certify=True, scheduler=scheduler).fit(store).save(tmp_path / f"run{number}")
     assert store.n_blocks > 5  # variables are cut into pieces
-    monkeypatch.setattr("gdm_dask.base.open_engine", lambda *_: MisalignedEngine())  # passes travel as messages
+    monkeypatch.setattr("gdm_dask.inputs.open_engine", lambda *_: MisalignedEngine())  # passes travel as messages
     estimator("two", groups_of, C=C, certify=True).fit(X, y).save(tmp_path / "memory")
     same_model(tmp_path / "run0", tmp_path / "memory")
     same_model(tmp_path / "run1", tmp_path / "memory")

@@ -80,7 +80,7 @@ def test_bits_are_the_same_for_all_blocks_and_schedulers(tmp_path, measure, spar
 def test_searches_travel_to_other_processes(monkeypatch, measure) -> None:
     X, y = signals(measure)
     expected = bits(GroupDiscoveryMachine(3, measure=measure).fit(sp.csr_array(X), y))
-    monkeypatch.setattr("gdm_dask.base.open_engine", lambda *_: MisalignedEngine())
+    monkeypatch.setattr("gdm_dask.inputs.open_engine", lambda *_: MisalignedEngine())
     assert bits(GroupDiscoveryMachine(3, measure=measure).fit(sp.csr_array(X), y)) == expected
 
 
