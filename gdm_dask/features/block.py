@@ -34,6 +34,16 @@ def aligned(array: np.ndarray) -> np.ndarray:
     return array if array.flags.aligned else array.copy(order="K")
 
 
+def is_tame(sizes: np.ndarray) -> np.ndarray:
+    """Return whether squares of values of these sizes neither overflow nor underflow, with room for sums."""
+    return (sizes > 1e-130) & (sizes < 1e130)
+
+
+def scale_of(largest: float) -> float:
+    """Return a power of two; squares of values divided by it neither overflow nor underflow."""
+    return float(np.ldexp(1.0, min(max(int(np.floor(np.log2(largest))), -1000), 1000)))
+
+
 class AlignedArrays:
     """Base of dataclasses whose arrays are aligned on creation, and again on arrival in another process."""
 
@@ -121,6 +131,22 @@ class Block(AlignedArrays):
         if self.decimals is None or self.values is None:
             return self
         return replace(self, values=_numbers(self.values, self.decimals), decimals=None)
+
+    def tamed(self) -> Block:
+        """Return the block with extreme rows divided by powers of two.
+
+        Their correlations stay the same, and no product of two rows overflows or underflows.
+        """
+        extreme = np.flatnonzero((self.norms != 0.0) & ~is_tame(self.norms))
+        if not len(extreme):
+            return self
+        block = self.as_numbers()
+        assert block.values is not None  # a row of ones is never extreme
+        values, scales = block.values.astype(np.float64), np.ones(block.n_rows)
+        for row in extreme:
+            scales[row] = scale_of(block.norms[row])
+            values[row if block.indptr is None else slice(*block.indptr[row : row + 2])] /= scales[row]
+        return replace(block, values=values, means=block.means / scales, norms=block.norms / scales)
 
     def counts(self) -> np.ndarray:
         """Nonzeros of each feature, int64."""

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, narrow_pointers
-from gdm_dask.features.moments import dense_moments, sparse_moments, tamed
+from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.scores import LANES, dense_products
 from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
@@ -67,7 +67,7 @@ def correlations(rows: Block, others: Block) -> np.ndarray:
 
     Both blocks must have moments for the same sample weights.
     """
-    rows, others = tamed(rows.as_numbers()), tamed(others.as_numbers())
+    rows, others = rows.as_numbers().tamed(), others.as_numbers().tamed()
     n_values = rows.n_rows * rows.n_samples if rows.indices is None else len(rows.indices)
     n_parts = min(n_cores(), others.n_rows, MOST_THREADS) if n_values * others.n_rows >= WORTH_A_THREAD else 1
     if n_parts == 1:

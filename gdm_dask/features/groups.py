@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from gdm_dask.features.block import AlignedArrays, Block, narrow_pointers
 from gdm_dask.features.correlation import CANCELLATION, centred, correlations
-from gdm_dask.features.moments import ALL_SAMPLES, Fold, tamed
+from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
 
@@ -124,7 +124,7 @@ class Supports(AlignedArrays):
 
 def prepare(rows: Block, limit: float) -> Supports:
     """Order support rows by the number of nonzeros needed to reach them, and index them by sample."""
-    rows = tamed(rows)
+    rows = rows.tamed()
     checks = np.array([round((1.0 - min(limit, 1.0) * part) * rows.n_samples) for part in CHECKS], np.uint32)
     if rows.indptr is None:
         none, nothing = np.zeros(0, np.uint32), np.zeros(0)
@@ -188,7 +188,7 @@ class GroupPass:
 
     def see(self, part: list[Pairs], block: Block) -> None:
         """Add the pairs of a block."""
-        part.append(self.supports.find(tamed(self.fold.of(block))))
+        part.append(self.supports.find(self.fold.of(block).tamed()))
 
     def merge(self, parts: Sequence[list[Pairs]]) -> list[Pairs]:
         """Return all pairs, in order."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gdm_dask.features.block import AlignedArrays, Block, aligned, narrow_pointers
+from gdm_dask.features.block import AlignedArrays, Block, aligned, is_tame, narrow_pointers, scale_of
 from gdm_dask.features.whole_numbers import number
 from gdm_dask.system.jit import kernel
 
@@ -61,7 +61,7 @@ def sparse_moments(
     means, norms = _finish(sums, n_samples)
     for row in _extreme(sums):
         numbers = values[indptr[row] : indptr[row + 1]] / (power or 1.0)
-        scale = _scale(sums[3, row])
+        scale = scale_of(sums[3, row])
         mean, norm = sparse_moments(np.array([0, len(numbers)], indptr.dtype), numbers / scale, n_samples)
         means[row], norms[row] = float(mean[0]) * scale, float(norm[0]) * scale
     return means, norms
@@ -74,7 +74,7 @@ def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     _sum_dense(rows, sums)
     means, norms = _finish(sums, rows.shape[1])
     for row in _extreme(sums):
-        scale = _scale(sums[3, row])
+        scale = scale_of(sums[3, row])
         mean, norm = dense_moments(rows[row : row + 1] / scale)
         means[row], norms[row] = float(mean[0]) * scale, float(norm[0]) * scale
     return means, norms
@@ -130,7 +130,7 @@ def with_weights(block: Block, weights: np.ndarray) -> Block:
         _sum_weighted_sparse(block.indptr, block.indices, block.values, block.power, weights, total, sums)
     means, norms = _finish(sums, total)
     for row in _extreme(sums):
-        one, scale = block.rows(np.array([row])), _scale(sums[3, row])
+        one, scale = block.rows(np.array([row])), scale_of(sums[3, row])
         assert one.values is not None  # a row of ones is never extreme
         scaled = with_weights(replace(one, values=one.values / scale), weights)
         means[row], norms[row] = float(scaled.means[0]) * scale, float(scaled.norms[0]) * scale
@@ -147,23 +147,6 @@ def reweighted(block: Block, weights: np.ndarray | None) -> Block:
     else:
         means, norms = sparse_moments(block.indptr, block.values, block.n_samples, block.power)
     return replace(block, means=means, norms=norms, weights=None)
-
-
-def tamed(block: Block) -> Block:
-    """Return a block whose extreme rows are divided by powers of two.
-
-    Their correlations stay the same, and no product of two rows overflows or underflows.
-    """
-    extreme = np.flatnonzero((block.norms != 0.0) & ~_is_tame(block.norms))
-    if not len(extreme):
-        return block
-    block = block.as_numbers()
-    assert block.values is not None  # a row of ones is never extreme
-    values, scales = block.values.astype(np.float64), np.ones(block.n_rows)
-    for row in extreme:
-        scales[row] = _scale(block.norms[row])
-        values[row if block.indptr is None else slice(*block.indptr[row : row + 2])] /= scales[row]
-    return replace(block, values=values, means=block.means / scales, norms=block.norms / scales)
 
 
 @dataclass(frozen=True)
@@ -193,16 +176,7 @@ ALL_SAMPLES = Fold()
 
 def _extreme(sums: np.ndarray) -> np.ndarray:
     """Find rows whose squares may overflow or underflow: their largest value is far from one."""
-    return np.flatnonzero((sums[3] != 0.0) & ~_is_tame(sums[3]))
-
-
-def _is_tame(sizes: np.ndarray) -> np.ndarray:
-    return (sizes > 1e-130) & (sizes < 1e130)
-
-
-def _scale(largest: float) -> float:
-    """Return a power of two; squares of values divided by it neither overflow nor underflow."""
-    return float(np.ldexp(1.0, min(max(int(np.floor(np.log2(largest))), -1000), 1000)))
+    return np.flatnonzero((sums[3] != 0.0) & ~is_tame(sums[3]))
 
 
 def _finish(sums: np.ndarray, n_samples: float) -> tuple[np.ndarray, np.ndarray]:
