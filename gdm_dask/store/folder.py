@@ -220,9 +220,9 @@ def options_of(url: str) -> dict[str, Any]:
 
 
 def client_options(url: str, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the options for fsspec (endpoint, credentials): as given, by default those of a `Url`; and suitable ones.
+    """Return the options for fsspec, such as endpoint and credentials, with suitable defaults.
 
-    Local paths need none. Our own option ``patience`` is left out.
+    Without `storage_options`, a `Url` brings its own. Local paths need none. Our own option ``patience`` is left out.
     """
     scheme = url.partition("://")[0] if "://" in url else ""
     options = dict(storage_options or options_of(url)) if scheme else {}

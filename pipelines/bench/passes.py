@@ -23,7 +23,7 @@ from frame import Benchmark, Line, Results, main
 
 from gdm_dask.cutting_plane.memory import FitWork
 from gdm_dask.engine import open_engine
-from gdm_dask.engine.data import Data, StoredData
+from gdm_dask.engine.data import Data
 from gdm_dask.engine.plan import FitPlan, Worker
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import GroupPass, prepare
@@ -55,10 +55,8 @@ def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "threads", n_
     sizes, rows = [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks]
     plan = Plan(**vars(FitWork(sizes, rows, store.shape[1], N_SUPPORTS, 1).plan(None, False)))
     object.__setattr__(plan, "held_bytes", held_bytes)
-    with open_engine(scheduler, n_workers) as engine:
-        data = StoredData(store, engine, plan)
+    with open_engine(scheduler, n_workers) as engine, Data.stored(store, engine, plan) as data:
         yield data
-        data.close()
 
 
 def top(data: Data, vectors: np.ndarray, k: int = K) -> Ranked:

@@ -17,8 +17,8 @@ def byte_ngrams(
 ) -> tuple[sp.csr_array, np.ndarray]:
     """Count the byte n-grams of documents, n from 1 to 8, as rows of float32; scaled to unit length, as in webspam.
 
-    The `vocabulary` holds the codes of the n-grams to count, increasing, such as those of a training set; by default
-    all that occur. It is returned, too: a code is the bytes as a big-endian number, see `ngram_names`.
+    The `vocabulary`, for example from a training set, holds the codes of the n-grams to count, increasing; by default,
+    all n-grams count. It is returned, too: a code is the bytes as a big-endian number, see `ngram_names`.
 
     Examples
     --------

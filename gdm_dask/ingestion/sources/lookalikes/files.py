@@ -54,7 +54,7 @@ def synthesise(
     The truth is written beside it: ``NAME.truth.json`` describes the set, ``NAME.truth.npz`` holds the groups. `scale`
     is a factor for the numbers of samples and features; a sample keeps its nonzeros as far as the features allow. The
     set at the path `test` is of the same kind, with a quarter of the samples; the paper's has as many. The result does
-    not depend on `n_workers`. Further options are those of `run_ingest`, for stores.
+    not depend on `n_workers`. For stores, further options go to `run_ingest`.
     """
     if like not in KINDS:
         raise BadInput(f"`like` must be one of {', '.join(KINDS)}, got {like!r}")
