@@ -47,19 +47,12 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Certificate:
-    """Proven quality of a set of features.
+    """Proven quality of a set of features."""
 
-    Attributes
-    ----------
-    share : float
-        In [0, 1]: the gain of the set is at least this share of the gain of any k uncorrelated features. 1 if all k
-        features are included: there is no choice.
-    n_reads : int
-        Reads of the data that the proof needed.
-    """
-
+    #: The gain of the set is at least this share, in [0, 1], of the gain of any k uncorrelated features. 1 if all k
+    #: features are included: there is no choice.
     share: float
-    n_reads: int
+    n_reads: int  # of the data, for the proof
 
 
 @single_threaded_blas()

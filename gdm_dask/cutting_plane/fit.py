@@ -63,22 +63,12 @@ def stored_data(
 
 @dataclass(frozen=True)
 class Fit:
-    """Result of a fit. `GroupDiscoveryMachine` describes the attributes that both have.
-
-    Attributes
-    ----------
-    rows : Block
-        Raw rows of the supports.
-    rho : ndarray of shape (k, k)
-        Correlations of the supports, by the measure of the fit.
-    trade_off : TradeOff
-        How C was chosen.
-    """
+    """Result of a fit. `GroupDiscoveryMachine` describes the attributes that both have."""
 
     support_features: np.ndarray
     weights: np.ndarray
-    rows: Block
-    rho: np.ndarray
+    rows: Block  # raw rows of the supports
+    rho: np.ndarray  # correlations of the supports, by the measure of the fit, (k, k)
     redundancy_rate: float
     groups: dict[int, np.ndarray] | None
     affiliations: pd.DataFrame | None

@@ -40,27 +40,14 @@ DECIMALS = 9
 
 @dataclass(frozen=True)
 class Linker:
-    """Changes stars into other groups.
-
-    Attributes
-    ----------
-    data : Data
-    fold : Fold
-        Samples and weights of the problem.
-    measure : Measure
-    limit : float
-        ``|rho|`` from which two features correlate.
-    supports : ndarray of int64
-    rows : Block
-        Raw rows of the supports.
-    """
+    """Changes stars into other groups."""
 
     data: Data
-    fold: Fold
+    fold: Fold  # samples and weights of the problem
     measure: Measure
-    limit: float
+    limit: float  # |rho| from which two features correlate
     supports: np.ndarray
-    rows: Block
+    rows: Block  # raw rows of the supports
 
     def link(self, stars: Pairs, linkage: str) -> Pairs:
         """Return the pairs of the groups by a linkage, given the pairs of the stars."""

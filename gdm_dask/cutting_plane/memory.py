@@ -34,40 +34,19 @@ WORKING_COPIES = 2
 
 @dataclass(frozen=True)
 class FitWork:
-    """Workload of a fit.
+    """Workload of a fit."""
 
-    Attributes
-    ----------
-    block_bytes, block_rows : list of int
-        Decoded size and number of features of each block.
-    n_samples : int
-    n_supports, n_passes : int
-        Estimates: supports held by the driver, and passes over the data.
-    support_bytes : int, optional
-        Upper bound on the bytes of the rows of `n_supports` supports; estimated if not given.
-    n_problems : int
-        Problems that share the reads, each with its own vectors and supports.
-    n_outputs : int
-        Outputs of each problem, each with its own vectors.
-    constraint_bytes : int
-        Bytes of the excluded features and of the scores of features that enter together, for each problem.
-    bytes_ahead : int
-        Bytes that a task has requested from an object store ahead of the current block.
-    value_bytes : int
-        Bytes of a value in a row.
-    """
-
-    block_bytes: list[int]
-    block_rows: list[int]
+    block_bytes: list[int]  # decoded size of each block
+    block_rows: list[int]  # features of each block
     n_samples: int
-    n_supports: int
-    n_passes: int
-    support_bytes: int | None = None
-    n_problems: int = 1
-    n_outputs: int = 1
-    constraint_bytes: int = 0
-    bytes_ahead: int = 0
-    value_bytes: int = VALUE_BYTES
+    n_supports: int  # that the driver holds, an estimate
+    n_passes: int  # over the data, an estimate
+    support_bytes: int | None = None  # most bytes of the rows of `n_supports` supports; estimated if not given
+    n_problems: int = 1  # that share the reads, each with its own vectors and supports
+    n_outputs: int = 1  # of each problem, each with its own vectors
+    constraint_bytes: int = 0  # of excluded features and of scores of features that enter together, for each problem
+    bytes_ahead: int = 0  # that a task has requested from an object store ahead of the current block
+    value_bytes: int = VALUE_BYTES  # of a value in a row
 
     @property
     def driver_bytes(self) -> int:

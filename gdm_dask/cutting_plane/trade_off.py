@@ -37,49 +37,25 @@ RIDGE_TOL = 1e-4
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to select, and its result on the folds.
-
-    Attributes
-    ----------
-    C : float
-    n_entering : int
-        Number of supports that enter; if more than wanted, the best are chosen.
-    loss, error : float
-        Mean loss on held-out folds (squared hinge for classes, squared for numbers), and its standard error.
-    """
+    """A way to select, and its result on the folds."""
 
     C: float
-    n_entering: int
-    loss: float
-    error: float
+    n_entering: int  # supports that enter; if more than wanted, the best are chosen
+    loss: float  # mean on held-out folds: squared hinge for classes, squared for numbers
+    error: float  # standard error of the loss
 
 
 @dataclass(frozen=True)
 class TradeOff:
-    """How C was chosen.
+    """How C was chosen."""
 
-    Attributes
-    ----------
-    how : {"given", "fixed", "rule", "folds"}
-    C : float
-    C_choice : float or None
-        C of the choice among supports that entered, if different.
-    n_folds : int
-    candidates : list of Candidate
-        Most shrunk first; only if folds decided.
-    chosen : int
-        Position of the chosen candidate.
-    is_balanced : bool
-        Whether the search gave two classes the same weight.
-    """
-
-    how: str
+    how: str  # as `C_by` of the settings
     C: float
-    C_choice: float | None = None
+    C_choice: float | None = None  # of the choice among supports that entered, if different
     n_folds: int = 0
-    candidates: tuple[Candidate, ...] = ()
-    chosen: int = 0
-    is_balanced: bool = False
+    candidates: tuple[Candidate, ...] = ()  # most shrunk first; only if folds decided
+    chosen: int = 0  # position of the chosen candidate
+    is_balanced: bool = False  # the search gave two classes the same weight
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values."""

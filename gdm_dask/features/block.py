@@ -58,42 +58,22 @@ class AlignedArrays:
 
 @dataclass(frozen=True)
 class Block(AlignedArrays):
-    """Raw values of features `start` to `stop` of a store, with their moments.
-
-    Attributes
-    ----------
-    start, stop : int
-        The features of this block.
-    n_samples : int
-    values : ndarray or None
-        Sparse: the nonzeros, row after row, or None if all of them are 1. Dense: (stop - start, n_samples).
-        In stored form: see `decimals`.
-    means, norms : ndarray of shape (stop - start,)
-        Mean of each feature and norm of the centred feature, float64.
-    indptr : ndarray of shape (stop - start + 1,), uint32, or None
-        Sparse: start and end of each row's nonzeros (uint64 beyond 2**32 nonzeros, which no stored block has).
-        None for a dense block.
-    indices : ndarray of uint32, or None
-        Sparse: the sample of each nonzero, increasing within a row.
-    nonzeros : ndarray of shape (stop - start,), uint32, or None
-        Dense: number of nonzero values in each row, if already counted.
-    decimals : int or None
-        Sparse: if given, `values` are int32 and stand for these integers over 10 to this power.
-    weights : ndarray of shape (n_samples,), float64, or None
-        Sample weights used for means, norms and correlations; None if all are 1.
-    """
+    """Raw values of features `start` to `stop` of a store, with their moments."""
 
     start: int
     stop: int
     n_samples: int
+    #: Sparse: the nonzeros, row after row, or None if all of them are 1. Dense: (stop - start, n_samples).
+    #: In stored form, see `decimals`.
     values: np.ndarray | None
-    means: np.ndarray
-    norms: np.ndarray
+    means: np.ndarray  # of each feature
+    norms: np.ndarray  # of each centred feature
+    #: Sparse: start and end of the nonzeros of each row (uint64 beyond 2**32 nonzeros, which no stored block has).
     indptr: np.ndarray | None = None
-    indices: np.ndarray | None = None
-    nonzeros: np.ndarray | None = None
-    decimals: int | None = None
-    weights: np.ndarray | None = None
+    indices: np.ndarray | None = None  # sparse: sample of each nonzero, increasing within a row
+    nonzeros: np.ndarray | None = None  # dense: number of nonzeros in each row, if already counted
+    decimals: int | None = None  # `values` are int32 and stand for these integers over 10 to this power
+    weights: np.ndarray | None = None  # of the samples, for means, norms and correlations; None if all are 1
 
     @property
     def n_rows(self) -> int:

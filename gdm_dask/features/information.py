@@ -16,23 +16,12 @@ MAX_COUNTERS = 1 << 24
 
 @dataclass(frozen=True)
 class Coded:
-    """Columns whose values are numbered from 0, for measures that use the same columns many times.
+    """Columns whose values are numbered from 0, for measures that use the same columns many times."""
 
-    Attributes
-    ----------
-    codes : ndarray of shape (m, n_samples)
-    n_states : int
-        Greater than the largest code.
-    entropies : ndarray of shape (m,)
-        Entropy of each column in bits.
-    single : bool
-        Whether the columns were made from a vector.
-    """
-
-    codes: np.ndarray
-    n_states: int
-    entropies: np.ndarray
-    single: bool = False
+    codes: np.ndarray  # (m, n_samples)
+    n_states: int  # greater than the largest code
+    entropies: np.ndarray  # of each column, in bits, (m,)
+    single: bool = False  # the columns were made from a vector
 
     def column(self, j: int) -> Coded:
         """Return one of the columns, as a vector."""

@@ -151,18 +151,10 @@ def reweighted(block: Block, weights: np.ndarray | None) -> Block:
 
 @dataclass(frozen=True)
 class Fold(AlignedArrays):
-    """The samples of a problem that uses a subset of them, or weights them.
+    """The samples of a problem that uses a subset of them, or weights them."""
 
-    Attributes
-    ----------
-    samples : ndarray of int64, increasing, or None
-        Sample numbers; None for all samples.
-    weights : ndarray of float64, or None
-        Weight of each of these samples; None if all are 1.
-    """
-
-    samples: np.ndarray | None = None
-    weights: np.ndarray | None = None
+    samples: np.ndarray | None = None  # numbers, increasing; None for all samples
+    weights: np.ndarray | None = None  # of each of these samples; None if all are 1
 
     def of(self, block: Block) -> Block:
         """Return a block restricted to these samples and weights."""

@@ -37,13 +37,7 @@ class Pass(Protocol[Part, Result]):
 
 @dataclass(frozen=True)
 class Together:
-    """Several passes in one read of the data; the result is the list of their results.
-
-    Attributes
-    ----------
-    passes : list of Pass
-    name : str
-    """
+    """Several passes in one read of the data; the result is the list of their results."""
 
     passes: Sequence[Pass[Any, Any]]
     name: str

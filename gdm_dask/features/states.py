@@ -27,32 +27,16 @@ STATES_AT_ONCE = 1 << 12
 
 @dataclass(frozen=True)
 class States(AlignedArrays):
-    """Rows of states.
-
-    Attributes
-    ----------
-    n_samples : int
-    indptr, indices : ndarray
-        Start and end of each row's nonzeros, and the sample of each.
-    codes : ndarray of uint8
-        State of each nonzero, from 1.
-    firsts : ndarray of shape (rows + 1,), int64
-        Position of state 0 of each row in `weights`.
-    weights : ndarray of float64
-        Weight, or number, of the samples in each state.
-    entropies : ndarray of shape (rows,), float64
-        In bits.
-    sample_weights : ndarray of shape (n_samples,), or None
-    """
+    """Rows of states."""
 
     n_samples: int
-    indptr: np.ndarray
-    indices: np.ndarray
-    codes: np.ndarray
-    firsts: np.ndarray
-    weights: np.ndarray
-    entropies: np.ndarray
-    sample_weights: np.ndarray | None
+    indptr: np.ndarray  # start and end of the nonzeros of each row
+    indices: np.ndarray  # sample of each nonzero
+    codes: np.ndarray  # state of each nonzero, from 1
+    firsts: np.ndarray  # position of state 0 of each row in `weights`, (rows + 1,)
+    weights: np.ndarray  # total weight of the samples in each state
+    entropies: np.ndarray  # in bits, (rows,)
+    sample_weights: np.ndarray | None  # (n_samples,)
 
     @property
     def total_weight(self) -> float:
@@ -128,20 +112,12 @@ def _nonzeros(block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Index(AlignedArrays):
-    """Some consecutive rows of states by sample: the rows with a nonzero there, and their states.
+    """Some consecutive rows of states by sample: the rows with a nonzero there, and their states."""
 
-    Attributes
-    ----------
-    start, stop : int
-        The rows.
-    at_indptr, at_row, at_code : ndarray
-        Rows are counted from `start`.
-    """
-
-    start: int
+    start: int  # first row
     stop: int
     at_indptr: np.ndarray
-    at_row: np.ndarray
+    at_row: np.ndarray  # counted from `start`
     at_code: np.ndarray
 
 

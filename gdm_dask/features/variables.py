@@ -19,18 +19,10 @@ from gdm_dask.features.ranking import Ranking, lengths_of
 
 @dataclass(frozen=True, eq=False)
 class Variables(AlignedArrays):
-    """The variables of at least two features.
+    """The variables of at least two features."""
 
-    Attributes
-    ----------
-    features : ndarray of int64, increasing
-        All features that belong to a variable.
-    firsts : ndarray of int64
-        The first feature of the variable of each of them.
-    """
-
-    features: np.ndarray
-    firsts: np.ndarray
+    features: np.ndarray  # of all variables, increasing
+    firsts: np.ndarray  # first feature of the variable of each feature
 
     @classmethod
     def of(cls, lists: Sequence[np.ndarray]) -> Variables:

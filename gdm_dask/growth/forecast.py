@@ -45,24 +45,12 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a fit will run.
+    """Where a fit will run."""
 
-    Attributes
-    ----------
-    n_workers : int
-        Processes on a cluster; 0 for the threads of one process, which hold blocks.
-    threads : int
-        Threads of each worker, or of the process.
-    memory : int
-        Memory in bytes of each worker and of the driver, or of the process.
-    bandwidth : float or None
-        Bytes per second of the network at each worker, also from the store; None if it is never the limit.
-    """
-
-    n_workers: int
-    threads: int
-    memory: int
-    bandwidth: float | None = None
+    n_workers: int  # processes on a cluster; 0 for the threads of one process, which hold blocks
+    threads: int  # of each worker, or of the process
+    memory: int  # bytes of each worker and of the driver, or of the process
+    bandwidth: float | None = None  # bytes per second of each worker's network, also from the store; None: no limit
 
     @property
     def n_processes(self) -> int:
@@ -87,52 +75,24 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forecast of a fit; bytes and seconds refer to the whole fit.
-
-    Attributes
-    ----------
-    data, cluster : dict
-        Description of the data and of the cluster.
-    problems, at_once : int
-        Problems of the fit (more than one if folds choose C), and how many of them may share a read.
-    reads, tasks : int
-        Reads of the data, and tasks of each read.
-    held : float
-        Share of the blocks that stays in memory.
-    decoded_bytes, stored_bytes : int
-        Bytes read in all.
-    memory : dict
-        Bytes of a worker, of the scheduler and of the driver.
-    traffic : dict
-        Bytes of vectors and supports sent to the workers, of rows and rankings among workers, and to the driver.
-    seconds : dict
-        Seconds of each phase.
-    processor_seconds : float
-        Processor seconds of all threads.
-    spent : dict
-        Seconds by activity.
-    limits : list of str
-        Limits that are exceeded, each with its remedy.
-    bottleneck : str
-        The first limit, or the activity that takes most of the time.
-    """
+    """Forecast of a fit; bytes and seconds refer to the whole fit."""
 
     data: dict[str, Any]
     cluster: dict[str, Any]
-    problems: int
-    at_once: int
-    reads: int
-    tasks: int
-    held: float
-    decoded_bytes: int
+    problems: int  # more than one if folds choose C
+    at_once: int  # problems that may share a read
+    reads: int  # of the data
+    tasks: int  # of each read
+    held: float  # share of the blocks that stays in memory
+    decoded_bytes: int  # read in all
     stored_bytes: int
-    memory: dict[str, int]
-    traffic: dict[str, int]
-    seconds: dict[str, float]
-    processor_seconds: float
-    spent: dict[str, float]
-    limits: list[str]
-    bottleneck: str
+    memory: dict[str, int]  # of a worker, of the scheduler and of the driver
+    traffic: dict[str, int]  # bytes to the workers (vectors, supports), among workers (rows, rankings), to the driver
+    seconds: dict[str, float]  # of each phase
+    processor_seconds: float  # of all threads
+    spent: dict[str, float]  # seconds by activity
+    limits: list[str]  # that are exceeded, each with its remedy
+    bottleneck: str  # the first limit, or the activity that takes most of the time
 
     @property
     def total_seconds(self) -> float:
@@ -238,34 +198,18 @@ def forecast(
 
 @dataclass(frozen=True)
 class Passes:
-    """Passes of a fit, and the rows they return.
-
-    Attributes
-    ----------
-    n_problems, at_once : int
-        Problems of the fit, and how many of them share a read.
-    n_solved : float
-        Share of the problems that is solved: without room for all, only the winner is solved on all samples.
-    n_turns, n_reads, finds : int
-        Turns of problems that share the reads, score passes per turn, and searches for groups.
-    n_values : float
-        Mean number of values in the rows that a score pass returns for one problem.
-    union : float
-        Rows for all problems, per row of one problem.
-    vector_bytes, support_bytes : int
-        Bytes of the vectors of a problem, and of the supports as the search for groups sends them.
-    """
+    """Passes of a fit, and the rows they return."""
 
     n_problems: int
-    at_once: int
-    n_solved: float
-    n_turns: int
-    n_reads: int
-    finds: int
-    n_values: float
-    union: float
-    vector_bytes: int
-    support_bytes: int
+    at_once: int  # problems that share a read
+    n_solved: float  # share of the problems that is solved: without room for all, only the winner on all samples
+    n_turns: int  # of problems that share the reads
+    n_reads: int  # score passes of each turn
+    finds: int  # searches for groups
+    n_values: float  # mean number of values in the rows that a score pass returns for one problem
+    union: float  # rows for all problems, per row of one problem
+    vector_bytes: int  # of the vectors of a problem
+    support_bytes: int  # of the supports, as the search for groups sends them
 
     @classmethod
     def of(cls, size: Size, settings: Settings, rates: Rates, k: int, at_once: int, finds: int) -> Passes:

@@ -55,40 +55,19 @@ DRIVER_PHASES = ("matching", "master", "folds", "polish", "refit")
 
 @dataclass(frozen=True)
 class Rates:
-    """Processor seconds of the parts of a fit.
+    """Processor seconds of the parts of a fit."""
 
-    Attributes
-    ----------
-    first, again, held : float
-        Score pass, per decoded byte: over blocks that it reads and keeps, blocks that it reads and releases, and blocks
-        in memory.
-    groups : float
-        Search for groups in addition to the last scores, per decoded byte in memory.
-    rows : float
-        Extra cost of a score pass that returns rows, per value in the rows of one problem.
-    union : float
-        Rows returned by a pass for all problems, per row of one problem.
-    fixed, per_sample : dict
-        Phases of the driver: seconds independent of the samples, and seconds per sample.
-    cores : float
-        Number of cores that the driver's phases keep busy.
-    densities : ndarray
-        Share of the samples in which each of the best features occurs, best first.
-    examined : float
-        Features of a working set that a cut uses up.
-    """
-
-    first: float
-    again: float
-    held: float
-    groups: float
-    rows: float
-    union: float
-    fixed: dict[str, float]
-    per_sample: dict[str, float]
-    cores: float
-    densities: np.ndarray
-    examined: float
+    first: float  # score pass, per decoded byte of blocks that it reads and keeps
+    again: float  # the same, of blocks that it reads and releases
+    held: float  # the same, of blocks in memory
+    groups: float  # search for groups in addition to the last scores, per decoded byte in memory
+    rows: float  # extra cost of a score pass that returns rows, per value in the rows of one problem
+    union: float  # rows returned by a pass for all problems, per row of one problem
+    fixed: dict[str, float]  # of each phase of the driver, whatever the samples
+    per_sample: dict[str, float]  # of each phase of the driver
+    cores: float  # that the driver's phases keep busy
+    densities: np.ndarray  # share of the samples in which each of the best features occurs, best first
+    examined: float  # features of a working set that a cut uses up
 
     def driver(self, n_samples: int) -> dict[str, float]:
         """Return the processor seconds of the driver's phases."""

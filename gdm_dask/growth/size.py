@@ -35,48 +35,23 @@ MANIFEST_OBJECTS = 8
 
 @dataclass(frozen=True)
 class Size:
-    """Shape and size of data.
-
-    Attributes
-    ----------
-    name : str
-    n_features, n_samples, nnz : int
-    task : {"two classes", "classes", "numbers"}
-        Kind of the target.
-    n_outputs : int
-        Number of outputs of the target.
-    class_counts : sequence of float
-        Number of samples of each class; numbers form a single class.
-    block_bytes, block_rows : list of int
-        Decoded size and number of features of each block.
-    stored_bytes : int
-        Bytes of all files of the store.
-    manifest_bytes : int
-        Bytes of the list of blocks and checksums, which every process loads.
-    is_sparse : bool
-    largest_rows : callable
-        Upper bound on the bytes of the rows of a given number of features.
-    bytes_ahead : int
-        Bytes that a task requests from an object store ahead of the current block.
-    value_bytes : int
-        Bytes of a value in a row.
-    """
+    """Shape and size of data."""
 
     name: str
     n_features: int
     n_samples: int
     nnz: int
-    task: str
-    n_outputs: int
-    class_counts: Sequence[float]
-    block_bytes: list[int]
-    block_rows: list[int]
-    stored_bytes: int
-    manifest_bytes: int
+    task: str  # kind of the target
+    n_outputs: int  # of the target
+    class_counts: Sequence[float]  # samples of each class; numbers form a single class
+    block_bytes: list[int]  # decoded size of each block
+    block_rows: list[int]  # features of each block
+    stored_bytes: int  # of all files of the store
+    manifest_bytes: int  # of the list of blocks and checksums, which every process loads
     is_sparse: bool
-    largest_rows: Callable[[int], int]
-    bytes_ahead: int = 0
-    value_bytes: int = VALUE_BYTES
+    largest_rows: Callable[[int], int]  # most bytes of the rows of so many features
+    bytes_ahead: int = 0  # that a task requests from an object store ahead of the current block
+    value_bytes: int = VALUE_BYTES  # of a value in a row
 
     @property
     def decoded_bytes(self) -> int:

@@ -33,43 +33,24 @@ _LINE = re.compile(r'(\w+)\{pipeline="((?:[^"\\]|\\.)*)"\} (\S+)')
 
 @dataclass
 class Record:
-    """Record of one run.
+    """Record of one run."""
 
-    Attributes
-    ----------
-    id : str
-        Start time, host and process.
-    pipeline : str
-    started : str
-        Start time, such as ``2026-11-16T04:30:00Z``.
-    status : {"running", "done", "failed", "interrupted", "locked", "killed"}
-    exit_code : int or None
-    seconds : float or None
-    error : str
-    inputs : dict
-        Map from each acquired file to the SHA-256 of its content.
-    stages : dict
-        Map from each step to {"state": "done" or "up to date" or "failed", "seconds"}.
-    run : str or None
-        Folder of the model, relative to the pipeline's folder.
-    facts : dict
-        Accuracy, redundancy rate and sizes from the evaluation.
-    change : dict
-        Supports gained and lost since the previous finished run, and the drift of the groups.
-    """
-
-    id: str
+    id: str  # start time, host and process
     pipeline: str
-    started: str
-    status: str = RUNNING
+    started: str  # start time, such as ``2026-11-16T04:30:00Z``
+    status: str = RUNNING  # or done, failed, interrupted, locked, killed
     exit_code: int | None = None
     seconds: float | None = None
     error: str = ""
-    inputs: dict[str, str] = field(default_factory=dict)
-    stages: dict[str, Any] = field(default_factory=dict)
-    run: str | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    change: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)  # SHA-256 of each acquired file
+    stages: dict[str, Any] = field(
+        default_factory=dict
+    )  # of each step, {"state": "done" or "up to date" or "failed", "seconds"}
+    run: str | None = None  # folder of the model, relative to the pipeline's folder
+    facts: dict[str, Any] = field(default_factory=dict)  # accuracy, redundancy rate and sizes from the evaluation
+    change: dict[str, Any] = field(
+        default_factory=dict
+    )  # supports gained and lost since the previous finished run, and the drift
 
 
 class History:

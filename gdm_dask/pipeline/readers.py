@@ -28,25 +28,13 @@ from gdm_dask.system.resources import BAD_ARRAYS
 
 @dataclass(frozen=True)
 class Part:
-    """A set to read: its settings, its files, and the part to use.
+    """A set to read: its settings, its files, and the part to use."""
 
-    Attributes
-    ----------
-    settings : dict
-        Table ``[ingest.train]`` or ``[ingest.test]``.
-    files : list of Path
-    name : {"train", "test"}
-    split : dict or None
-        ``test_fraction`` and ``seed`` if one set is split in two.
-    train_store : Path or str
-        Place of the training store, which may not exist yet.
-    """
-
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # table ``[ingest.train]`` or ``[ingest.test]``
     files: list[Path]
-    name: str
-    split: Mapping[str, Any] | None
-    train_store: Path | str
+    name: str  # "train" or "test"
+    split: Mapping[str, Any] | None  # ``test_fraction`` and ``seed`` if one set is split in two
+    train_store: Path | str  # may not exist yet
 
     @property
     def fraction(self) -> float:

@@ -16,22 +16,12 @@ _KINDS = {str: "a text", int: "an integer", float: "a number", bool: "true or fa
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A checked pipeline.
-
-    Attributes
-    ----------
-    name : str
-    file : Path
-    folder : Path
-        Folder for data, runs and history.
-    settings : dict
-        Tables of the file, with the changes of ``--set`` applied.
-    """
+    """A checked pipeline."""
 
     name: str
     file: Path
-    folder: Path
-    settings: dict[str, Any] = field(hash=False)
+    folder: Path  # for data, runs and history
+    settings: dict[str, Any] = field(hash=False)  # tables of the file, with the changes of ``--set``
 
     def table(self, name: str) -> dict[str, Any]:
         """Return a top-level table; empty if the file has none."""
@@ -45,32 +35,15 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Key:
-    """Type and limits of a value.
+    """Type and limits of a value."""
 
-    Attributes
-    ----------
-    kind : type
-        str, int, float or bool.
-    required : bool
-    choices : tuple
-        Allowed values; all by default.
-    between : tuple of numbers, optional
-        Minimum and maximum.
-    pattern : str
-        Pattern that a text must match.
-    several : bool
-        Whether a list of such values is also allowed.
-    pair : bool
-        Whether a list of two such values is required.
-    """
-
-    kind: type
+    kind: type  # str, int, float or bool
     required: bool = False
-    choices: tuple[Any, ...] = ()
-    between: tuple[float, float] | None = None
-    pattern: str = ""
-    several: bool = False
-    pair: bool = False
+    choices: tuple[Any, ...] = ()  # all values by default
+    between: tuple[float, float] | None = None  # minimum and maximum
+    pattern: str = ""  # that a text must match
+    several: bool = False  # a list of such values is also allowed
+    pair: bool = False  # a list of two such values is required
 
     def problem(self, value: Any) -> str | None:
         """Describe the problem of a value as a predicate; None if the value is valid."""

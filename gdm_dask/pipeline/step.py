@@ -46,21 +46,11 @@ class NotKnown(Exception):
 
 
 class Step(Protocol):
-    """A unit of work. To add one, inherit from this class and add the class to `steps.STEPS`.
+    """A unit of work. To add one, inherit from this class and add the class to `steps.STEPS`."""
 
-    Attributes
-    ----------
-    name : str
-        Name in the manifest and the history.
-    stage : str
-        Name of its table in the pipeline file, and of its stage for ``--from``.
-    table : Table
-        The keys of that table.
-    """
-
-    name: str
-    stage: ClassVar[str]
-    table: ClassVar[Table] = Table()
+    name: str  # in the manifest and the history
+    stage: ClassVar[str]  # name of its table in the pipeline file, and of its stage for ``--from``
+    table: ClassVar[Table] = Table()  # keys of that table
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> list[Step]:
@@ -89,28 +79,14 @@ class Step(Protocol):
 
 @dataclass
 class Context:
-    """State of a pipeline run: its folder, and the outputs of its steps so far.
-
-    Attributes
-    ----------
-    pipeline : Pipeline
-    manifest : Manifest
-    forced : frozenset of str
-        Stages that run even if up to date.
-    dry_run : bool
-        Whether fetching and writing are forbidden.
-    files : dict
-        Map from each name in ``[acquire]`` to its file.
-    outputs : dict
-        Map from each step to its outputs.
-    """
+    """State of a pipeline run: its folder, and the outputs of its steps so far."""
 
     pipeline: Pipeline
     manifest: Manifest
-    forced: frozenset[str] = frozenset()
-    dry_run: bool = False
-    files: dict[str, Acquired] = field(default_factory=dict)
-    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    forced: frozenset[str] = frozenset()  # stages that run even if up to date
+    dry_run: bool = False  # neither fetch nor write
+    files: dict[str, Acquired] = field(default_factory=dict)  # of each name in ``[acquire]``
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each step
 
     @property
     def folder(self) -> Path:

@@ -58,27 +58,17 @@ def _none() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """Features that must or must not be supports.
+    """Features that must or must not be supports."""
 
-    Attributes
-    ----------
-    include : ndarray of int64
-        Features that are always supports, sorted by variable: with each feature, all that enter together with it.
-    exclude : ndarray of int64, increasing
-        Features that never are.
-    labels : dict
-        The features that were named to be included, as they were given.
-    variables : Variables or None
-        Features that enter together.
-    titles : dict
-        Name of each variable, by its first feature.
-    """
-
-    include: np.ndarray = field(default_factory=_none)
-    exclude: np.ndarray = field(default_factory=_none)
-    labels: Mapping[int, str] = field(default_factory=dict)
-    variables: Variables | None = None
-    titles: Mapping[int, str] = field(default_factory=dict)
+    include: np.ndarray = field(
+        default_factory=_none
+    )  # always supports: sorted by variable, each with its other features
+    exclude: np.ndarray = field(default_factory=_none)  # never supports, increasing
+    labels: Mapping[int, str] = field(
+        default_factory=dict
+    )  # features that were named to be included, as they were given
+    variables: Variables | None = None  # features that enter together
+    titles: Mapping[int, str] = field(default_factory=dict)  # name of each variable, by its first feature
 
     @property
     def n_included(self) -> int:

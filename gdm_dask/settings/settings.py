@@ -64,85 +64,35 @@ CONSTRAINTS = ("include", "exclude", "groups_of")
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the cutting plane.
+    """Settings of the cutting plane."""
 
-    Attributes
-    ----------
-    C, tau : float
-        The paper's parameters; tau = 0 switches the correlation constraint off (FGM).
-    cut_size : int
-        B, the maximum number of features in a cut.
-    max_cuts : int
-        T, the maximum number of cuts.
-    tol : float
-        Relative gap at which to stop.
-    matching : {"greedy", "exact"}
-    measure : str
-        Correlation measure of the constraint and of the groups.
-    linkage : {"star", "clique", "component"}
-        Which features belong to the group of a support.
-    n_supports : int or None
-        Stop when this many supports have entered. Cuts then hold new features only: the most violated cut would often
-        hold the same supports again, and the search would stall before there are enough.
-    pool_per_cut : int
-        Features that each cut adds to the pool.
-    intercept : bool
-        Whether the machine has an intercept; the paper's has none.
-    n_working : int
-        Number of features in a working set.
-    cuts_per_read : int
-        Cuts taken from a working set before the data is read again.
-    merged : bool
-        Whether the duals come from problem (3) on all supports so far, instead of (5) over the cuts.
-    is_diverse : bool
-        Whether features that correlate less with the supports are preferred when they enter.
-    C_choice : float or None
-        C for the choice among the supports that entered; `C` by default.
-    rivals : tuple of Settings
-        Less shrunk settings; folds of the data decide between them and this one.
-    n_folds : int
-        Number of folds.
-    n_effective : float
-        Effective samples, see `effective_samples`; class weights do not change them.
-    is_balanced : bool
-        Whether the search gives two classes the same weight.
-    C_by : {"given", "fixed", "rule", "folds"}
-        Origin of C: given as a number, the fixed number for all data, the rule, or folds.
-    task : {"two classes", "classes", "numbers"}
-        Determines the losses of search, choice and refit.
-    n_outputs : int
-        Number of outputs of the targets.
-    epsilon : float
-        Errors of numbers, in standard deviations, that cost nothing.
-    constraints : Constraints or None
-        Features that must or must not be supports, or enter together. If some do, all numbers of features and supports
-        count variables.
-    """
-
-    C: float
-    tau: float
-    cut_size: int
-    max_cuts: int
-    tol: float
-    matching: str = "greedy"
-    measure: str = "pearson"
-    linkage: str = "star"
+    C: float  # as in the paper
+    tau: float  # as in the paper; 0 switches the correlation constraint off (FGM)
+    cut_size: int  # B, the most features of a cut
+    max_cuts: int  # T
+    tol: float  # relative gap at which to stop
+    matching: str = "greedy"  # "greedy" or "exact"
+    measure: str = "pearson"  # of correlation, for the constraint and the groups
+    linkage: str = "star"  # of the groups: "star", "clique" or "component"
+    #: Stop when this many supports have entered. Cuts then hold new features only: the most violated cut would often
+    #: hold the same supports again, and the search would stall before there are enough.
     n_supports: int | None = None
-    pool_per_cut: int = 0
-    intercept: bool = True
-    n_working: int = WORKING_FEATURES
-    cuts_per_read: int = 10
-    merged: bool = False
-    is_diverse: bool = False
-    C_choice: float | None = None
-    rivals: tuple[Settings, ...] = ()
+    pool_per_cut: int = 0  # features that each cut adds to the pool
+    intercept: bool = True  # the paper's machine has none
+    n_working: int = WORKING_FEATURES  # features of a working set
+    cuts_per_read: int = 10  # taken from a working set before the data is read again
+    merged: bool = False  # the duals come from problem (3) on all supports so far, instead of (5) over the cuts
+    is_diverse: bool = False  # features that correlate less with the supports are preferred when they enter
+    C_choice: float | None = None  # of the choice among the supports that entered; `C` by default
+    rivals: tuple[Settings, ...] = ()  # less shrunk; folds of the data decide between them and these settings
     n_folds: int = 0
-    n_effective: float = 0.0
-    is_balanced: bool = False
-    C_by: str = "given"
-    task: str = "two classes"
-    n_outputs: int = 1
-    epsilon: float = 0.0
+    n_effective: float = 0.0  # see `effective_samples`; class weights do not change them
+    is_balanced: bool = False  # the search gives two classes the same weight
+    C_by: str = "given"  # "given", "fixed" for all data, "rule" or "folds"
+    task: str = "two classes"  # "two classes", "classes" or "numbers"
+    n_outputs: int = 1  # of the targets
+    epsilon: float = 0.0  # errors of numbers, in standard deviations, that cost nothing
+    #: If features enter together, all numbers of features and supports count variables.
     constraints: Constraints | None = None
 
     @property

@@ -19,24 +19,12 @@ REFIT_FACTORS = {"two classes": 3.0, "classes": 3.0, "numbers": 1.2}
 
 @dataclass(frozen=True)
 class Task:
-    """How outputs are modelled.
+    """How outputs are modelled."""
 
-    Attributes
-    ----------
-    name : {"two classes", "classes", "numbers"}
-        Kind of the target.
-    search : Loss
-        Loss of the cutting plane, whose duals score the features.
-    choice : Loss
-        Loss for the choice of k among the supports that entered.
-    refit : Loss
-        Loss of the model on the supports; also used to judge it on other samples.
-    """
-
-    name: str
-    search: Loss
-    choice: Loss
-    refit: Loss
+    name: str  # "two classes", "classes" or "numbers", the kind of the target
+    search: Loss  # loss of the cutting plane, whose duals score the features
+    choice: Loss  # loss for the choice of k among the supports that entered
+    refit: Loss  # loss of the model on the supports; also judges it on other samples
 
     def least_effective(self, total_weight: float) -> float:
         """Effective samples that a feature needs if all samples have this total weight.

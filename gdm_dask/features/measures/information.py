@@ -47,24 +47,13 @@ def compare(rows: Block, others: Block, normalise: Normalise) -> np.ndarray:
 
 @dataclass(frozen=True)
 class InformationSearch:
-    """States of supports, by increasing entropy.
-
-    Attributes
-    ----------
-    supports : States
-    order : ndarray of int64
-        Position of each support among the given supports.
-    parts : list of Index
-    limit : float
-    least_ratio : float
-        A pair whose lower entropy is a smaller part of the other one is below the limit, whatever it shares.
-    normalise : Normalise
-    """
+    """States of supports, by increasing entropy."""
 
     supports: States
-    order: np.ndarray
+    order: np.ndarray  # position of each support among the given supports
     parts: Sequence[Index]
     limit: float
+    #: A pair whose lower entropy is a smaller part of the other one is below the limit, whatever it shares.
     least_ratio: float
     normalise: Normalise
 

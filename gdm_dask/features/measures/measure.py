@@ -15,26 +15,14 @@ from gdm_dask.features.passes import Pass
 
 @dataclass(frozen=True)
 class Measure:
-    """A correlation measure: two features correlate where its absolute value is at least 1 - tau.
-
-    Attributes
-    ----------
-    name : str
-    title : str
-        Name in a sentence.
-    compare : callable
-        Maps two blocks, of p and q raw rows with the same samples and weights, to their values, (p, q), in [-1, 1].
-    search : callable
-        Prepares raw rows of supports, and the value from which features correlate, for a comparison with all features.
-    distance : callable
-        Maps an absolute value to a distance that satisfies the triangle inequality; the larger value is the nearer one.
-    check : Pass, optional
-        Pass before a fit that refuses features which the measure is not made for.
-    """
+    """A correlation measure: two features correlate where its absolute value is at least 1 - tau."""
 
     name: str
-    title: str
+    title: str  # name in a sentence
+    #: Maps two blocks, of p and q raw rows with the same samples and weights, to their values, (p, q), in [-1, 1].
     compare: Callable[[Block, Block], np.ndarray]
+    #: Prepares raw rows of supports, and the value from which features correlate, for a comparison with all features.
     search: Callable[[Block, float], Search]
+    #: Maps an absolute value to a distance with the triangle inequality; a larger value is a smaller distance.
     distance: Callable[[float], float]
-    check: Pass[Any, None] | None = None
+    check: Pass[Any, None] | None = None  # refuses features that it is not made for, before a fit
