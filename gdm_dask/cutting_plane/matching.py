@@ -35,37 +35,17 @@ DISTANCE_SLACK = 2e-5
 
 @dataclass(frozen=True)
 class Cut:
-    """Index set of a cut.
+    """Index set of a cut."""
 
-    Attributes
-    ----------
-    positions : list of int
-        New features, as positions in the working set, best first.
-    supports : list of int
-        Features that are already supports, as positions among the supports, best first.
-    sizes, support_sizes : ndarray
-        |Scores| of the working set and of the supports.
-    norm : float
-        Norm of the duals.
-    value : float
-        Sum of the squared scores.
-    bound : float
-        Upper bound on (6) over all free features; infinite after the first cut of a working set.
-    is_crowded : bool
-        Whether features outside the working set might have made a better cut.
-    passed : list of int
-        Positions in the working set that the walk visited, best first, including the features of the cut.
-    """
-
-    positions: list[int]
-    supports: list[int]
-    sizes: np.ndarray
+    positions: list[int]  # new features in the working set, best first
+    supports: list[int]  # positions of the features that are already supports, best first
+    sizes: np.ndarray  # |scores| of the working set
     support_sizes: np.ndarray
-    norm: float
-    value: float
-    bound: float
-    is_crowded: bool
-    passed: list[int]
+    norm: float  # of the duals
+    value: float  # sum of the squared scores
+    bound: float  # on (6) over all free features; infinite after the first cut of a working set
+    is_crowded: bool  # features outside the working set might have made a better cut
+    passed: list[int]  # positions in the working set that the walk visited, best first, with those of the cut
 
 
 def find_cut(
@@ -199,39 +179,20 @@ class Clique:
 
     Distances between features are a metric, so all features within half the conflict distance of the head conflict with
     each other and need not be compared. For correlations, the distance is the angle.
-
-    Attributes
-    ----------
-    kept : list of int
-        Positions to compare with: the head, which is the first and best member, and the members far from it.
-    radius : float
-        Largest distance between the head and another member.
-    is_full : bool
-        Whether no other feature may join.
     """
 
-    kept: list[int]
-    radius: float = 0.0
-    is_full: bool = False
+    kept: list[int]  # positions to compare with: the head, which is the first and best member, and those far from it
+    radius: float = 0.0  # largest distance between the head and another member
+    is_full: bool = False  # no other feature may join
 
 
 @dataclass
 class Cover:
-    """Cover of the best free features by cliques: a cut holds at most one feature of each clique.
+    """Cover of the best free features by cliques: a cut holds at most one feature of each clique."""
 
-    Attributes
-    ----------
-    limit : float
-        ``|rho|`` from which two features conflict.
-    distance : callable
-        Distance of two features with a given ``|rho|``.
-    heads : list of int
-        Positions of the best feature of each clique.
-    """
-
-    limit: float
-    distance: Callable[[float], float]
-    heads: list[int] = field(default_factory=list)
+    limit: float  # |rho| from which two features conflict
+    distance: Callable[[float], float]  # of two features with a given |rho|
+    heads: list[int] = field(default_factory=list)  # position of the best feature of each clique
     _cliques: list[Clique] = field(default_factory=list)
 
     def add(self, seen: WorkingSet, batch: np.ndarray, size: int) -> None:

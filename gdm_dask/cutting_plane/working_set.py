@@ -36,32 +36,15 @@ NEGLIGIBLE = 1e-12
 
 @dataclass
 class Supports:
-    """Supports found so far, with their rows, and the features known to be covered by them.
+    """Supports found so far, with their rows, and the features known to be covered by them."""
 
-    Attributes
-    ----------
-    limit : float
-        ``|rho|`` from which two features correlate.
-    measure : Measure
-        What correlation means.
-    features : list of int
-        Supports in order of entry.
-    rows : Block or None
-        Raw rows of the supports.
-    covered : set of int
-        Features known to correlate with a support.
-    excluded : ndarray of int64, increasing
-        Features that must not become supports.
-    variables : Variables or None
-        Features that enter together, see `VariableSupports`; without any, each feature is a variable of its own.
-    """
-
-    limit: float
+    limit: float  # |rho| from which two features correlate
     measure: Measure = PEARSON
-    features: list[int] = field(default_factory=list)
-    rows: Block | None = None
-    covered: set[int] = field(default_factory=set)
-    excluded: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    features: list[int] = field(default_factory=list)  # in order of entry
+    rows: Block | None = None  # raw
+    covered: set[int] = field(default_factory=set)  # features known to correlate with a support
+    excluded: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # never supports, increasing
+    #: Features that enter together, see `VariableSupports`; without any, each feature is a variable of its own.
     variables: Variables | None = None
 
     @property
@@ -119,17 +102,10 @@ class Supports:
 
 @dataclass
 class Pool:
-    """Features that cuts passed over, with their rows: in the end one of them may replace a support.
-
-    Attributes
-    ----------
-    features : list of int
-    n_values : int
-        Number of values in their rows.
-    """
+    """Features that cuts passed over, with their rows: in the end one of them may replace a support."""
 
     features: list[int] = field(default_factory=list)
-    n_values: int = 0
+    n_values: int = 0  # in their rows
     _rows: list[Block] = field(default_factory=list)
 
     def add(self, features: np.ndarray, rows: Block) -> None:
@@ -150,15 +126,9 @@ class Pool:
 
 @dataclass
 class WholeRows:
-    """Raw rows with all samples, for a problem on some of the samples: the others will judge.
+    """Raw rows with all samples, for a problem on some of the samples: the others will judge."""
 
-    Attributes
-    ----------
-    is_needed : bool
-        Whether the problem has only some of the samples; if not, nothing is kept.
-    """
-
-    is_needed: bool
+    is_needed: bool  # the problem has only some of the samples; if not, nothing is kept
     _features: list[int] = field(default_factory=list)
     _rows: list[Block] = field(default_factory=list)
 
@@ -175,24 +145,12 @@ class WholeRows:
 
 
 class Seen(NamedTuple):
-    """Result of a read for one problem.
+    """Result of a read for one problem."""
 
-    Attributes
-    ----------
-    features : ndarray of shape (m,), int64
-        The best free features.
-    rows : Block
-        Raw rows of these features.
-    floor : float
-        Upper bound on the |score| of every other free feature.
-    whole : Block or None
-        Raw rows with all samples, if the problem has only some samples.
-    """
-
-    features: np.ndarray
-    rows: Block
-    floor: float
-    whole: Block | None = None
+    features: np.ndarray  # the best free features
+    rows: Block  # raw
+    floor: float  # upper bound on the |score| of every other free feature
+    whole: Block | None = None  # raw rows with all samples, if the problem has only some samples
 
 
 class WorkingSet:

@@ -47,34 +47,17 @@ class Worker:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """How a fit shares memory among its processes.
+    """How a fit shares memory among its processes."""
 
-    Attributes
-    ----------
-    block_bytes : list of int
-        Decoded size of each block.
-    task_bytes, driver_bytes : int
-        Used by a task while it works on a block, and by the driver for everything but blocks.
-    n_passes : int
-        Estimated passes over the data.
-    limit : int or None
-        Memory of all processes together; None if only the workers' own limits apply.
-    in_driver : bool
-        Whether the driver's own threads do the work.
-    is_remote : bool
-        Whether blocks come from an object store. The driver's own threads then keep decoded blocks. A block on a local
-        disk is read again in less time than memory for another one takes to fill and to free.
-    n_problems : int
-        Problems that may share a read.
-    """
-
-    block_bytes: list[int]
-    task_bytes: int
-    driver_bytes: int
-    n_passes: int
-    limit: int | None
-    in_driver: bool
-    n_problems: int = 1
+    block_bytes: list[int]  # decoded size of each block
+    task_bytes: int  # of a task while it works on a block
+    driver_bytes: int  # of the driver, for everything but blocks
+    n_passes: int  # over the data, an estimate
+    limit: int | None  # memory of all processes together; None if only the workers' own limits apply
+    in_driver: bool  # the driver's own threads do the work
+    n_problems: int = 1  # that may share a read
+    #: Blocks come from an object store: the driver's own threads then keep decoded blocks. A block on a local disk is
+    #: read again in less time than memory for another one takes to fill and to free.
     is_remote: bool = False
 
     def needed(self, worker: Worker) -> int:

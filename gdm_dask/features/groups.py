@@ -46,23 +46,13 @@ SCREEN = 1e-6
 
 @dataclass(frozen=True)
 class Pairs:
-    """Correlated pairs, ordered by feature and then by support.
+    """Correlated pairs, ordered by feature and then by support."""
 
-    Attributes
-    ----------
-    support : ndarray of int64
-        Position of the support among the supports.
-    feature : ndarray of int64
-    rho : ndarray of float64
-    n_scanned, n_skipped : int
-        Features compared with supports, and features ruled out by a bound.
-    """
-
-    support: np.ndarray
+    support: np.ndarray  # its position among the supports
     feature: np.ndarray
     rho: np.ndarray
-    n_scanned: int
-    n_skipped: int
+    n_scanned: int  # features compared with supports
+    n_skipped: int  # features ruled out by a bound
 
 
 class Search(Protocol):
@@ -74,40 +64,20 @@ class Search(Protocol):
 
 @dataclass(frozen=True)
 class Supports(AlignedArrays):
-    """Support rows with precomputed data for the search, shared by all blocks.
+    """Support rows with precomputed data for the search, shared by all blocks."""
 
-    Attributes
-    ----------
-    rows : Block
-        The supports, ordered by the number of nonzeros that a feature needs to reach them.
-    order : ndarray of int64
-        Position of each of them among the given supports.
-    limit : float
-    least : ndarray of shape (supports,), float64
-        A feature whose nonzeros have at most this weight (number, without weights) reaches neither this support
-        nor any later one; increasing.
-    checks : ndarray of uint32
-        Samples at which the search checks whether to continue; the last one is the number of samples.
-    rest_weights : ndarray of shape (checks,)
-        Weight of the samples from each check on.
-    rest_means, rests : ndarray of shape (checks, supports)
-        Weighted means of the raw rows over these samples, and norms after centring on them.
-    at_first : ndarray of shape (n_samples,), uint32
-        First support with a nonzero at each sample; the number of supports if there is none.
-    at_indptr, at_support, at_value : ndarray
-        The same rows by sample, times the weight of the sample.
-    """
-
-    rows: Block
-    order: np.ndarray
+    rows: Block  # ordered by the number of nonzeros that a feature needs to reach them
+    order: np.ndarray  # position of each of them among the given supports
     limit: float
+    #: A feature whose nonzeros have at most this weight (number, without weights) reaches neither this support nor any
+    #: later one; increasing, (supports,).
     least: np.ndarray
-    checks: np.ndarray
-    rest_weights: np.ndarray
-    rest_means: np.ndarray
-    rests: np.ndarray
-    at_first: np.ndarray
-    at_indptr: np.ndarray
+    checks: np.ndarray  # samples at which the search checks whether to continue; the last one is the number of samples
+    rest_weights: np.ndarray  # of the samples from each check on, (checks,)
+    rest_means: np.ndarray  # weighted means of the raw rows over these samples, (checks, supports)
+    rests: np.ndarray  # norms over these samples after centring on the means
+    at_first: np.ndarray  # first support with a nonzero at each sample; the number of supports if there is none
+    at_indptr: np.ndarray  # the same rows by sample, times the weight of the sample
     at_support: np.ndarray
     at_value: np.ndarray
 
@@ -169,17 +139,10 @@ def _sums_from(by_sample: sp.csc_array, checks: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GroupPass:
-    """Find all features that correlate with a support.
-
-    Attributes
-    ----------
-    supports : Search
-    fold : Fold
-        Samples over which correlations are computed, the same as in the rows of the supports.
-    """
+    """Find all features that correlate with a support."""
 
     supports: Search
-    fold: Fold = ALL_SAMPLES
+    fold: Fold = ALL_SAMPLES  # samples of the correlations, as in the rows of the supports
     name = "groups"
 
     def begin(self) -> list[Pairs]:

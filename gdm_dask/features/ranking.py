@@ -34,23 +34,12 @@ SCORES_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Ranking:
-    """Features in order of decreasing |score|.
-
-    Attributes
-    ----------
-    features : ndarray of shape (k,), int64
-    scores : ndarray of shape (k,), float64
-        With several outputs, the norm over the outputs.
-    n_left : int
-        Number of lower-ranked features that were left out.
-    lengths : ndarray of shape (k,), int64
-        Number of values in each row: nonzeros in a sparse row.
-    """
+    """Features in order of decreasing |score|."""
 
     features: np.ndarray
-    scores: np.ndarray
-    n_left: int
-    lengths: np.ndarray
+    scores: np.ndarray  # with several outputs, the norm over the outputs
+    n_left: int  # lower-ranked features that were left out
+    lengths: np.ndarray  # values in each row: nonzeros in a sparse row
 
     @classmethod
     def empty(cls) -> Ranking:
@@ -133,41 +122,19 @@ def lengths_of(block: Block, local: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Question(AlignedArrays):
-    """Query of a problem to a pass: the free features with the largest scores, and their rows.
+    """Query of a problem to a pass: the free features with the largest scores, and their rows."""
 
-    Attributes
-    ----------
-    duals : ndarray of shape (K, n_samples)
-        One vector per output.
-    k : int
-        Number of best features to find.
-    known : ndarray of int64, increasing
-        Features to exclude: supports, and features known to correlate with one.
-    supports : Search, optional
-        Exclude all features that correlate with one of these.
-    fold : int
-        Samples of the problem, as a position among the folds of the pass.
-    n_values : int
-        Upper limit on the total number of values in the returned rows.
-    n_least : int
-        Number of rows to return in any case.
-    share : float
-        Share of the features whose rows a part of the pass returns; the other rows are read again.
-    least_effective : float
-        Exclude all features with fewer effective samples.
-    variables : Variables, optional
-        Rank features on their own only, and return the scores of all others: their variables are ranked by the driver.
-    """
-
-    duals: np.ndarray
-    k: int
+    duals: np.ndarray  # of each output, (K, n_samples)
+    k: int  # best features to find
+    #: Features to exclude: supports, and features known to correlate with one; increasing.
     known: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    n_values: int = 0
-    n_least: int = 0
-    share: float = 1.0
-    supports: Search | None = None
-    fold: int = 0
-    least_effective: float = 0.0
+    n_values: int = 0  # most values in the returned rows
+    n_least: int = 0  # rows to return in any case
+    share: float = 1.0  # of the features whose rows a part of the pass returns; the other rows are read again
+    supports: Search | None = None  # exclude all features that correlate with one of these
+    fold: int = 0  # position of the samples of the problem among the folds of the pass
+    least_effective: float = 0.0  # exclude all features with fewer effective samples
+    #: Rank features on their own only, and return the scores of all others: their variables are ranked by the driver.
     variables: Variables | None = None
 
     def n_wanted(self, ranking: Ranking, share: float = 1.0) -> int:
@@ -183,25 +150,15 @@ class Question(AlignedArrays):
 
 @dataclass
 class Ranked:
-    """The best features for every question, and the rows of the best of these.
-
-    Attributes
-    ----------
-    rankings : list of Ranking
-    features : ndarray of int64, increasing
-        Features whose rows are present.
-    pieces : list of Block
-        Blocks with these rows, and with others that are no longer needed.
-    places : ndarray of shape (features, 2), int64
-        Piece of each row, and its position there.
-    together : dict
-        For each question with variables, by its position: the scores of all features that belong to one.
-    """
+    """The best features for every question, and the rows of the best of these."""
 
     rankings: list[Ranking]
+    #: Features whose rows are present, increasing.
     features: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    pieces: list[Block] = field(default_factory=list)
+    pieces: list[Block] = field(default_factory=list)  # blocks with these rows, and with others
+    #: Piece of each row, and its position there, (features, 2).
     places: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    #: For each question with variables, by its position: the scores of all features that belong to one.
     together: dict[int, list[Ranking]] = field(default_factory=dict)
 
     def rows(self, features: np.ndarray) -> Block:
@@ -232,17 +189,10 @@ class Ranked:
 
 @dataclass(frozen=True)
 class ScorePass:
-    """Rank all features by |score|, for several problems at once.
-
-    Attributes
-    ----------
-    questions : list of Question
-    folds : list of Fold
-        Samples and weights of the problems, used for moments, scores and correlations.
-    """
+    """Rank all features by |score|, for several problems at once."""
 
     questions: Sequence[Question]
-    folds: Sequence[Fold] = (ALL_SAMPLES,)
+    folds: Sequence[Fold] = (ALL_SAMPLES,)  # samples and weights of the problems
     name = "scores"
 
     def begin(self) -> Ranked:

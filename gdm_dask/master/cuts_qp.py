@@ -35,22 +35,11 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Model:
-    """Scores as a function of the weights while the active samples stay the same.
+    """Scores as a function of the weights while the active samples stay the same."""
 
-    Attributes
-    ----------
-    members : (d, T) array
-        1 where cut t holds feature j, 0 elsewhere.
-    covariances : list of (d, d) arrays
-        G_k of each output; may be the same array for all.
-    pull : (K, d) array
-        Scores at W = 0.
-    C : float
-    """
-
-    members: np.ndarray
-    covariances: list[np.ndarray]
-    pull: np.ndarray
+    members: np.ndarray  # 1 where cut t holds feature j, 0 elsewhere, (d, T)
+    covariances: list[np.ndarray]  # G_k of each output, (d, d); may be the same array for all
+    pull: np.ndarray  # scores at W = 0, (K, d)
     C: float
 
     def at(self, mu: np.ndarray) -> ModelPoint:

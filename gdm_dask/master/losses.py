@@ -19,22 +19,12 @@ BALANCED, NEARLY = 1e-14, 1e-9
 
 
 class Sums(NamedTuple):
-    """Sums over the samples of one output.
+    """Sums over the samples of one output."""
 
-    Attributes
-    ----------
-    rising, falling : float
-        Sums of w R over R > 0, and of -w R over R < 0: equal at the best intercept.
-    squares : float
-        Sum of w R^2, twice the loss.
-    curved : float
-        Sum of w where the loss is curved.
-    """
-
-    rising: float
-    falling: float
-    squares: float
-    curved: float
+    rising: float  # of w R over R > 0; equal to `falling` at the best intercept
+    falling: float  # of -w R over R < 0
+    squares: float  # of w R^2, twice the loss
+    curved: float  # of w where the loss is curved
 
 
 class Loss(Protocol):

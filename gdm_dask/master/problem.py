@@ -29,41 +29,18 @@ CONSTANT = 1e-28
 
 @dataclass(frozen=True)
 class MasterSolution:
-    """A solution of the master problem and its proof.
+    """A solution of the master problem and its proof."""
 
-    Attributes
-    ----------
-    duals : (K, n) array
-        A = C w R; read-only.
-    mu : (T,) array
-        Weights of the cuts, on the simplex; a single weight if they are merged.
-    weights : (K, d) array
-        Weights of the normalised unique features: the sum of W_t over the cuts.
-    intercept : (K,) array
-    scores : (K, d) array
-        A Z' of the unique features.
-    upper : float
-        Upper bound on theta = 1/(4P), from the duals.
-    lower : float
-        Lower bound on theta, from `weights`, `intercept` and `mu`.
-    gap : float
-        (upper - lower) / upper.
-    n_outer : int
-        Quadratic programmes in the weights of the cuts; they do not touch the samples.
-    n_newton : int
-        Newton steps; each passes over the samples.
-    """
-
-    duals: np.ndarray
-    mu: np.ndarray
-    weights: np.ndarray
-    intercept: np.ndarray
-    scores: np.ndarray
-    upper: float
-    lower: float
-    gap: float
-    n_outer: int
-    n_newton: int
+    duals: np.ndarray  # A = C w R, (K, n); read-only
+    mu: np.ndarray  # weights of the cuts, on the simplex, (T,); a single weight if they are merged
+    weights: np.ndarray  # of the normalised unique features: the sum of W_t over the cuts, (K, d)
+    intercept: np.ndarray  # (K,)
+    scores: np.ndarray  # A Z' of the unique features, (K, d)
+    upper: float  # bound on theta = 1/(4P), from the duals
+    lower: float  # bound on theta, from `weights`, `intercept` and `mu`
+    gap: float  # (upper - lower) / upper
+    n_outer: int  # quadratic programmes in the weights of the cuts; they do not touch the samples
+    n_newton: int  # Newton steps; each passes over the samples
 
 
 class Master:

@@ -294,21 +294,11 @@ class Rows:
 
 @dataclass
 class Moments:
-    """Weighted sums over samples of the features as stored.
+    """Weighted sums over samples of the features as stored."""
 
-    Attributes
-    ----------
-    gram : (d, d) array
-        Sums of the products of two features, in the lower triangle.
-    sums : (d,) array
-        Sums of the features.
-    count : float
-        Sum of the weights.
-    """
-
-    gram: np.ndarray
-    sums: np.ndarray
-    count: float = 0.0
+    gram: np.ndarray  # sums of the products of two features, in the lower triangle, (d, d)
+    sums: np.ndarray  # of the features, (d,)
+    count: float = 0.0  # sum of the weights
 
     @classmethod
     def zeros(cls, n_rows: int) -> Moments:

@@ -31,28 +31,14 @@ REMEDY = "Restore the store from a copy, or ingest the source again with --overw
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """Manifest entry of one array.
+    """Manifest entry of one array."""
 
-    Attributes
-    ----------
-    dtype : str
-        Zarr data type of the stored values (``"uint32"``, ``"float64"``, ...), little-endian.
-    shape : list of int
-    chunk : int
-        Rows (entries of the first axis) in a chunk.
-    codec : str
-        A name of `gdm_dask.store.chunks.CODECS`.
-    crc : list of int
-        CRC-32C of every chunk, in order.
-    places : int or None
-        If given, the array stores integers, and each value is the float64 quotient of the integer and 10 to this power.
-    """
-
-    dtype: str
+    dtype: str  # Zarr data type of the stored values (``"uint32"``, ...), little-endian
     shape: list[int]
-    chunk: int
-    codec: str
-    crc: list[int]
+    chunk: int  # rows (entries of the first axis) in a chunk
+    codec: str  # a name of `gdm_dask.store.chunks.CODECS`
+    crc: list[int]  # CRC-32C of every chunk, in order
+    #: If given, the array stores integers, and each value is the float64 quotient of the integer and 10 to this power.
     places: int | None = None
 
     def type_of(self, as_stored: bool) -> np.dtype:
