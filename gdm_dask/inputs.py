@@ -236,7 +236,7 @@ def solve_in_turns(problems: Sequence[Problem], data: Data) -> Iterator[Sequence
     """Solve problems, and yield as many at a time as share the reads."""
     for first in range(0, len(problems), data.n_problems):
         some = problems[first : first + data.n_problems]
-        solve(some, data, lambda problem: None)
+        solve(some, data)
         yield some
 
 

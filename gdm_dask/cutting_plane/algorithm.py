@@ -25,12 +25,7 @@ from gdm_dask.system.resources import n_cores
 
 
 @single_threaded_blas()
-def solve(
-    problems: Sequence[Problem],
-    data: Data,
-    on_cut: Callable[[Problem], None],
-    on_read: Callable[[], None] = lambda: None,
-) -> None:
+def solve(problems: Sequence[Problem], data: Data, on_read: Callable[[], None] = lambda: None) -> None:
     """Add cuts to each problem until its bounds meet, its cuts repeat or it has enough. All problems share every read.
 
     Parameters
@@ -38,25 +33,23 @@ def solve(
     problems : list of Problem
         New problems, or problems that were stopped.
     data : Data
-    on_cut : callable
-        Called with a problem after each of its cuts; with several problems, from any thread.
     on_read : callable, optional
         Called after all problems have taken their cuts from a read.
     """
-    _include(problems, data, on_cut)
+    _include(problems, data)
     for problem in problems:
-        problem.advance(on_cut)  # continue with the working set it was stopped with
+        problem.advance()  # continue with the working set it was stopped with
     while waiting := [problem for problem in problems if not problem.stopped]:
         clock, bytes_before = work_clock(), data.counts.bytes_read
         seen = read(data, [problem.question() for problem in waiting], [problem.fold for problem in waiting])
-        _advance(waiting, seen, (work_clock() - clock, data.counts.bytes_read - bytes_before), on_cut)
+        _advance(waiting, seen, (work_clock() - clock, data.counts.bytes_read - bytes_before))
         on_read()
     for problem in problems:
         if problem.settings.n_supports is None and problem.cuts:
             problem.finish()
 
 
-def _include(problems: Sequence[Problem], data: Data, on_cut: Callable[[Problem], None]) -> None:
+def _include(problems: Sequence[Problem], data: Data) -> None:
     """Read the features that must be supports, and make them the first cut of each new problem."""
     fresh = [problem for problem in problems if len(problem.include) and not problem.cuts]
     if not fresh:
@@ -65,13 +58,10 @@ def _include(problems: Sequence[Problem], data: Data, on_cut: Callable[[Problem]
     for problem in fresh:
         if problem.fold.samples is None and problem.settings.constraints is not None:
             problem.settings.constraints.refuse_constant(problem.fold.of(rows).norms == 0.0)
-        if problem.begin(rows):
-            on_cut(problem)
+        problem.begin(rows)
 
 
-def _advance(
-    problems: Sequence[Problem], seen: Iterable[Seen], cost: tuple[float, int], on_cut: Callable[[Problem], None]
-) -> None:
+def _advance(problems: Sequence[Problem], seen: Iterable[Seen], cost: tuple[float, int]) -> None:
     """Let each problem take its cuts, one problem after the other or several in parallel; the results are the same.
 
     The result of a read is assembled for a problem only when a thread is free for it, so few are in memory at a time.
@@ -79,7 +69,7 @@ def _advance(
 
     def take_cuts(problem: Problem, found: Seen) -> None:
         problem.see(found, *cost)
-        problem.advance(on_cut)
+        problem.advance()
 
     n_threads = min(len(problems), n_cores())
     if n_threads == 1:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,24 +183,24 @@ def search(
     weights: np.ndarray | None = None,
 ) -> tuple[Problem, TradeOff]:
     """Solve the problem with its own C, or with the C that folds choose; see `fit` for the parameters."""
-
-    def report(problem: Problem) -> None:
-        if on_cut is not None:
-            on_cut(problem.iterations[-1])
-
     if settings.rivals:
-        return Trials(data, targets, settings, checkpoint, report, weights).search()
+        return Trials(data, targets, settings, checkpoint, on_cut, weights).search()
     problem = Problem(targets, settings, weights=weights)
-    if checkpoint is not None and checkpoint.exists():
-        checkpoint.load({0: problem}, data)
-
-    def after_cut(problem: Problem) -> None:
-        if checkpoint is not None:
-            checkpoint.save({0: problem})
-        report(problem)
-
-    solve([problem], data, after_cut)
+    problem.on_cut = on_cut
+    if checkpoint is not None:
+        problem.on_cut = partial(_save, checkpoint, problem, on_cut)
+        if checkpoint.exists():
+            checkpoint.load({0: problem}, data)
+    solve([problem], data)
     return problem, TradeOff(settings.C_by, settings.C, settings.C_choice, is_balanced=settings.is_balanced)
+
+
+def _save(
+    checkpoint: Checkpoint, problem: Problem, on_cut: Callable[[Iteration], None] | None, iteration: Iteration
+) -> None:
+    checkpoint.save({0: problem})
+    if on_cut is not None:
+        on_cut(iteration)
 
 
 def find_groups(

@@ -76,6 +76,8 @@ class Problem:
     n_reads : int
     is_crowded : bool
         Whether covered features filled a working set: the next reads leave them out.
+    on_cut : callable or None
+        Called with an `Iteration` after each cut, in any thread.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Problem:
         self.working_set: WorkingSet | None = None
         self.pool = Pool()
         self.n_reads, self.is_crowded = 0, False
+        self.on_cut: Callable[[Iteration], None] | None = None
         self._upper, self._cost = np.inf, (0.0, 0)
         self.whole = WholeRows(samples is not None)
 
@@ -152,13 +155,13 @@ class Problem:
             variables=self.supports.variables,
         )  # fmt: skip
 
-    def begin(self, whole: Block) -> bool:
-        """Take the included features that vary as the first cut, given their rows with all samples; tell if any do."""
+    def begin(self, whole: Block) -> None:
+        """Take the included features that vary as the first cut, given their rows with all samples."""
         clock, rows = work_clock(), self.fold.of(whole)
         there = np.flatnonzero(rows.norms)
         features, rows = self.include[there], rows.rows(there)
         if not len(features):
-            return False
+            return
         self.whole.add(features, whole.rows(there))
         self.supports.add(features.tolist(), rows)
         scores, n_new = self.supports.sizes(self.master.duals) / norm_of(self.master.duals), self.supports.n_entered
@@ -168,7 +171,6 @@ class Problem:
         n_most = len(features) + self.settings.constraints.most_features(self.settings.cut_size)
         self._upper = self.upper_bounds[-1] = self.master.bound(n_most * self.master.largest_square())
         self._note(scores.tolist(), n_new, (0, 0), {"matching": 0.0, "master": work_clock() - clock})
-        return True
 
     def see(self, seen: Seen, seconds: float = 0.0, bytes_read: int = 0) -> None:
         """Take the result of a read, and its cost."""
@@ -176,13 +178,12 @@ class Problem:
         self.n_reads += 1
         self._cost = seconds, bytes_read
 
-    def advance(self, on_cut: Callable[[Problem], None]) -> None:
+    def advance(self) -> None:
         """Take cuts from the working set until a read is needed or the problem is solved."""
         self.stopped = self.enough()
         while self.working_set is not None and not self.stopped:
             if self._take_cut(self.working_set):
                 self.stopped = self.enough()
-                on_cut(self)
             else:
                 self.working_set = None
         if self.stopped:
@@ -338,7 +339,7 @@ class Problem:
         return float(np.clip(min(1e-2 * self.gap, 0.1 * self.settings.tol), MASTER_TOL, 1e-4))
 
     def _note(self, scores: list[float], n_new: int, n_seen: tuple[int, int], seconds: dict[str, float]) -> None:
-        """Record the cut that was added last, with the numbers of features that were ranked and examined for it."""
+        """Record and report the last cut, with the numbers of features that were ranked and examined for it."""
         (read_seconds, bytes_read), self._cost = self._cost, (0.0, 0)
         self.iterations.append(
             Iteration(
@@ -359,3 +360,5 @@ class Problem:
                 n_entering=self.settings.n_supports,
             )
         )
+        if self.on_cut is not None:
+            self.on_cut(self.iterations[-1])

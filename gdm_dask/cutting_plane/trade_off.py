@@ -18,6 +18,7 @@ import numpy as np
 
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.checkpoint import Checkpoint
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
 from gdm_dask.engine.data import Data
@@ -97,7 +98,7 @@ class Trials:
         targets: np.ndarray,
         settings: Settings,
         checkpoint: Checkpoint | None,
-        on_cut: Callable[[Problem], None],
+        on_cut: Callable[[Iteration], None] | None = None,
         weights: np.ndarray | None = None,
     ) -> None:
         self._data, self._checkpoint, self._on_cut = data, checkpoint, on_cut
@@ -142,13 +143,8 @@ class Trials:
             del self._problems[number]
         if not self._problems:
             return False
-        lead = self._problems[min(self._problems)]
-
-        def after_cut(problem: Problem) -> None:
-            if problem is lead:  # one problem is enough to show the progress of all
-                self._on_cut(problem)
-
-        solve([*self._problems.values()], self._data, after_cut, self._save)
+        self._problems[min(self._problems)].on_cut = self._on_cut  # one shows the progress of all
+        solve([*self._problems.values()], self._data, self._save)
         return True
 
     def _save(self) -> None:

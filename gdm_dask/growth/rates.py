@@ -147,7 +147,7 @@ def problems_of(data: Data, targets: np.ndarray, settings: Settings) -> list[Pro
     """Return the problems that share the reads of a fit."""
     if not settings.rivals:
         return [Problem(targets, settings)]
-    trials = Trials(data, targets, settings, None, lambda _: None)
+    trials = Trials(data, targets, settings, None)
     return [trials.problem(number) for number in range(n_problems_of(settings))]
 
 

@@ -79,8 +79,8 @@ def test_a_balanced_search_is_the_search_of_repeated_samples(kind, sparse, block
     problem = Problem(y[None], settings)
     longer = Problem(y_long[None], replace(settings, is_balanced=False))
     with data_of(memory(X, sparse, block_bytes)) as data, data_of(memory(X_long, sparse)) as other:
-        solve([problem], data, lambda problem: None)
-        solve([longer], other, lambda problem: None)
+        solve([problem], data)
+        solve([longer], other)
     assert problem.cuts == longer.cuts
     scale = y_long.size / y.size  # of the sum of the weights
     np.testing.assert_allclose(problem.upper_bounds, np.array(longer.upper_bounds) * scale, rtol=1e-9)
@@ -137,7 +137,7 @@ def test_a_fold_is_judged_with_balanced_classes() -> None:
     settings = balanced(30, 4, y)
     problem = Problem(y[fold.train], settings, fold.train)
     with data_of(memory(X, False)) as data:
-        solve([problem], data, lambda problem: None)
+        solve([problem], data)
     weights = np.where(y[fold.test] > 0, 0.5 / (y[fold.test] > 0).sum(), 0.5 / (y[fold.test] < 0).sum())
     found = held_out_losses(problem, 4, fold.test, y[None, fold.test])
     problem.settings = replace(settings, is_balanced=False)

@@ -46,10 +46,11 @@ class Run:
         self.settings = Settings(**defaults | options, constraints=constraints)
         self.problem = Problem(y, self.settings)
         self.vectors = [self.problem.master.duals[0]]
+        self.problem.on_cut = lambda _: self.vectors.append(self.problem.master.duals[0])
         self.X, self.y, self.close = X, y, reference.correlated(X, self.settings.tau)
         self.include, self.exclude = constraints.include.tolist(), constraints.exclude.tolist()
         with data_of(memory(X, sparse)) as data:
-            solve([self.problem], data, lambda problem: self.vectors.append(problem.master.duals[0]))
+            solve([self.problem], data)
         self.block = whole(X, sparse)
 
     def supports_before(self, t: int) -> list[int]:
@@ -172,7 +173,7 @@ def test_the_choice_of_k_keeps_its_promises(kind, m, n, n_included, sparse, seed
     )  # fmt: skip
     problem = Problem(y, settings)
     with data_of(memory(X, sparse)) as data:
-        solve([problem], data, lambda problem: None)
+        solve([problem], data)
     if problem.supports.rows is None:
         return
     features = select(problem, k)[0].tolist()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.features.scores import scores
 from gdm_dask.settings.settings import Settings
@@ -29,14 +30,15 @@ class Run:
         self.problem = Problem(y, self.settings)
         self.vectors = [self.problem.master.duals[0]]
         self.reported: list = []
+        self.problem.on_cut = self._note
         with data_of(memory(X, sparse)) as data:
-            solve([self.problem], data, self._note)
+            solve([self.problem], data)
         self.block = whole(X, sparse)
         self.close = reference.correlated(X, self.settings.tau, self.settings.measure)
 
-    def _note(self, problem: Problem) -> None:
-        self.vectors.append(problem.master.duals[0])
-        self.reported.append(problem.iterations[-1])
+    def _note(self, iteration: Iteration) -> None:
+        self.vectors.append(self.problem.master.duals[0])
+        self.reported.append(iteration)
 
     def supports_before(self, t: int) -> list[int]:
         """Supports at the time of the search for cut t (from 0)."""
@@ -232,10 +234,10 @@ def test_problems_share_every_read() -> None:
     settings = [Settings(**{"tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-3} | option) for option in options]
     together, alone = ([Problem(y, one) for one in settings] for _ in range(2))
     with data_of(memory(X, False)) as data:
-        solve(together, data, lambda problem: None)
+        solve(together, data)
         assert data.counts.passes == max(problem.n_reads for problem in together)
         for problem in alone:
-            solve([problem], data, lambda problem: None)
+            solve([problem], data)
     for one, other in zip(together, alone, strict=True):
         assert one.cuts == other.cuts
         assert one.lower_bounds == other.lower_bounds

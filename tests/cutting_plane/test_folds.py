@@ -25,10 +25,6 @@ from gdm_dask.features.moments import with_samples
 from gdm_dask.settings.settings import choose_settings
 
 
-def quietly(problem: Problem) -> None:
-    """Ignore the call."""
-
-
 @many(60)
 @given(kinds, st.integers(1, 30), st.integers(2, 40), st.booleans(), seeds)
 def test_a_block_with_some_samples_is_the_block_of_these_samples(kind, m, n, sparse, seed) -> None:
@@ -53,13 +49,13 @@ def test_each_problem_equals_the_fit_of_its_own_samples(kind, m, n, sparse, k, i
             for tau, C in itertools.product((0.25, 0.5), (1.0, 50.0))]  # fmt: skip
     problems = [Problem(y[fold], settings, fold) for settings in grid for fold in folds]
     with data_of(memory(X, sparse, 700)) as data:
-        solve(problems, data, quietly)
+        solve(problems, data)
         assert data.counts.passes == max(problem.n_reads for problem in problems)
     for problem in problems:
         samples = problem.fold.samples
         alone = Problem(y[samples], problem.settings)
         with data_of(memory(X[:, samples], sparse)) as data:
-            solve([alone], data, quietly)
+            solve([alone], data)
         assert problem.cuts == alone.cuts
         assert problem.stopped == alone.stopped
         np.testing.assert_array_equal(problem.lower_bounds, alone.lower_bounds)

@@ -35,8 +35,9 @@ def searched(X: np.ndarray, y: np.ndarray, sparse: bool = False, **options) -> t
     defaults = {"C": 1.0, "tau": 0.25, "cut_size": 2, "max_cuts": 99, "tol": 1e-3, "n_supports": 6, "merged": True}
     problem = Problem(y, Settings(**defaults | options))
     duals = [problem.master.duals[0]]
+    problem.on_cut = lambda _: duals.append(problem.master.duals[0])
     with data_of(memory(X, sparse)) as data:
-        solve([problem], data, lambda problem: duals.append(problem.master.duals[0]))
+        solve([problem], data)
     return problem, duals
 
 

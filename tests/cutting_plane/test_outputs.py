@@ -49,8 +49,9 @@ def solved(X: np.ndarray, Y: np.ndarray, settings: Settings, sparse: bool = Fals
     """Solve a problem; returns it, and the duals before each cut."""
     problem = Problem(Y, settings)
     duals = [problem.master.duals]
+    problem.on_cut = lambda _: duals.append(problem.master.duals)
     with data_of(memory(X, sparse)) as data:
-        solve([problem], data, lambda problem: duals.append(problem.master.duals))
+        solve([problem], data)
     return problem, duals
 
 

@@ -103,7 +103,7 @@ def test_a_fold_is_judged_by_a_machine_on_its_supports() -> None:
     fold = splits_of(y, 4)[0]
     problem = Problem(y[fold.train], choose_settings(40, 60, k=5, C=1.0), fold.train)
     with data_of(memory(X, False)) as data:
-        solve([problem], data, lambda problem: None)
+        solve([problem], data)
     supports = problem.supports.features
     train = X[np.ix_(supports, fold.train)]
     means, norms = train.mean(axis=1, keepdims=True), np.sqrt(60) * train.std(axis=1, keepdims=True)
@@ -123,14 +123,14 @@ def test_a_fold_without_a_feature_that_differs_is_judged_by_the_intercept() -> N
     X[:, fold.test] = 1.0
     problem = Problem(y[fold.train], choose_settings(3, 20, k=2, C=1.0), fold.train)
     with data_of(memory(X, False)) as data:
-        solve([problem], data, lambda problem: None)
+        solve([problem], data)
     assert held_out_losses(problem, 2, fold.test, y[None, fold.test]) == [pytest.approx(0.75)] * len(RIDGE_FACTORS)
 
 
 def searched(X: np.ndarray, y: np.ndarray, k: int = 6) -> trade_off.Trials:
     settings = settings_from(GroupDiscoveryMachine(k).get_params(), len(X), "two classes", y[None])
     with data_of(memory(X, False)) as data:
-        trials = trade_off.Trials(data, y[None], settings, None, lambda problem: None)
+        trials = trade_off.Trials(data, y[None], settings, None)
         trials.search()
     return trials
 

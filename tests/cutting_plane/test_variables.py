@@ -17,6 +17,7 @@ from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, loa
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.memory import FitWork, planned_work
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.errors import BadInput
@@ -62,12 +63,13 @@ class Run:
         defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-5, "intercept": False}
         self.problem = Problem(y, Settings(**defaults | options, constraints=case.constraints))
         self.vectors, self.supports = [self.problem.master.duals[0]], [[]]
+        self.problem.on_cut = self._note
         with data_of(memory(X, sparse, block_bytes=1000)) as data:
-            solve([self.problem], data, self._note)
+            solve([self.problem], data)
 
-    def _note(self, problem: Problem) -> None:
-        self.vectors.append(problem.master.duals[0])
-        self.supports.append([*problem.supports.features])
+    def _note(self, _: Iteration) -> None:
+        self.vectors.append(self.problem.master.duals[0])
+        self.supports.append([*self.problem.supports.features])
 
 
 @many(40)

@@ -76,8 +76,8 @@ def test_weights_of_the_samples_of_a_fold(kind, m, n, sparse, seed) -> None:
     settings = choose_settings(m, n, max_cuts=6)
     problem, alone = Problem(y[fold], settings, fold, weights), Problem(y[fold], settings, weights=weights)
     with data_of(memory(X, sparse, 700)) as data, data_of(memory(X[:, fold], sparse)) as own:
-        solve([problem], data, lambda problem: None)
-        solve([alone], own, lambda problem: None)
+        solve([problem], data)
+        solve([alone], own)
     assert problem.cuts == alone.cuts
     np.testing.assert_array_equal(problem.upper_bounds, alone.upper_bounds)
     np.testing.assert_array_equal(problem.master.duals, alone.master.duals)
