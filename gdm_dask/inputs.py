@@ -211,15 +211,9 @@ def default_scheduler() -> Any:
 def open_data(
     X: Any, parameters: Mapping[str, Any], settings: Settings, n_problems: int | None = None
 ) -> Iterator[Data]:
-    """Open an engine, and the blocks of a store or of a matrix (samples x features) that was checked before.
+    """Open an engine for the parameters of an estimator, and the blocks of a store or of a checked matrix.
 
-    Parameters
-    ----------
-    X : FeatureStore, ndarray, sparse matrix or Dask collection
-    parameters : dict
-        Parameters of an estimator.
-    settings, n_problems
-        See `stored_data`.
+    See `stored_data` for `settings` and `n_problems`.
     """
     limit = None if parameters["memory_limit"] is None else parse_bytes(parameters["memory_limit"])
     with open_engine(parameters["scheduler"] or default_scheduler(), parameters["n_workers"]) as engine:

@@ -144,17 +144,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Compute the metrics of the model's target, such as accuracy or R2, the redundancy rate and sizes on a store.
 
-    Metrics that need several classes are None if the store has samples of only one class.
-
-    Parameters
-    ----------
-    model : GroupDiscoveryMachine or GroupDiscoveryRegressor
-        A fitted model.
-    store : FeatureStore
-    distributed : bool
-        Whether to compute the decision values by Dask tasks over the samples, with `dask_ml.wrappers.ParallelPostFit`.
-    scheduler : str, optional
-        Where these tasks run: the name of a Dask scheduler, or the address of a running one.
+    Metrics that need several classes are None if the store has samples of only one class. With `distributed`, the
+    decision values are computed by Dask tasks over the samples, with `dask_ml.wrappers.ParallelPostFit`, on the Dask
+    scheduler of this name or address.
     """
     if store.shape[0] != model.n_features_in_:
         raise BadInput(
@@ -182,14 +174,7 @@ def evaluate(
 
 
 class LinearDecision:
-    """Decision values as the `predict` method that dask-ml calls on each chunk of samples.
-
-    Parameters
-    ----------
-    coef : ndarray of shape (k,)
-        Coefficients of one output.
-    intercept : float
-    """
+    """Decision values of one output as the `predict` method that dask-ml calls on each chunk of samples."""
 
     def __init__(self, coef: np.ndarray, intercept: float) -> None:
         self.coef, self.intercept = coef, intercept

@@ -87,19 +87,8 @@ def fit_subsamples(
 ) -> list[Groups]:
     """Find groups on each of several subsamples, with the parameters of a model.
 
-    Parameters
-    ----------
-    model : GroupDiscoveryMachine
-    X : FeatureStore, ndarray, sparse matrix or Dask array
-        Matrices are samples x features, already checked.
-    y : array of shape (n_samples,) or None
-        None to use the labels of a store.
-    n_repeats : int
-    fraction : float
-        Share of the samples of each class.
-    seed : int
-    callback : callable, optional
-        Called with the number of each finished fit, and `n_repeats`.
+    Matrices are samples x features, already checked; a `y` of None takes the labels of a store. A subsample holds this
+    `fraction` of the samples of each class. `callback` is called with the number of each finished fit, and `n_repeats`.
     """
     n_features, n_samples = X.shape if isinstance(X, FeatureStore) else X.shape[::-1]
     if n_features != model.n_features_in_:

@@ -62,18 +62,9 @@ def show(facts: list[tuple[str, str]]) -> None:
 
 
 class CutView:
-    """The last cuts of a running fit, and its progress.
+    """The last cuts of a running fit, and its progress: up to `n_supports`, or to the gap `tol` if that is None.
 
-    Parameters
-    ----------
-    n_features : int
-        Number of features that each pass scores.
-    n_supports : int or None
-        Number of supports at which the cutting plane stops.
-    tol : float
-        Gap at which it stops if `n_supports` is None.
-    clock : callable
-        Returns seconds since any fixed moment.
+    Each pass scores `n_features`; `clock` returns the seconds since any fixed moment.
     """
 
     def __init__(

@@ -65,21 +65,9 @@ def certify(
     rows: Block,
     weights: np.ndarray | None = None,
 ) -> Certificate:
-    """Prove which share of the best possible gain of `k` uncorrelated features the given features reach.
+    """Prove which share of the best possible gain of `k` uncorrelated features the given ones reach, at most `k`.
 
-    Parameters
-    ----------
-    data : Data
-    targets : ndarray of shape (n_outputs, n_samples)
-    settings : Settings
-        Settings of the fit: C, tau, intercept and matching.
-    k : int
-    features : ndarray of int64
-        At most `k` features.
-    rows : Block
-        Raw rows of the features.
-    weights : ndarray of shape (n_samples,), optional
-        Sample weights, as in the fit.
+    `settings` and `weights` are those of the fit, `rows` the raw rows of the features.
     """
     is_included = np.isin(features, _included(settings))
     if k == (0 if settings.constraints is None else settings.constraints.n_included):

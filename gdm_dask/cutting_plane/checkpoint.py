@@ -38,13 +38,9 @@ class UnusableCheckpoint(BadInput):
 
 
 class Checkpoint:
-    """File that holds the state of a fit, and the job that the state belongs to.
+    """File that holds the state of a fit, and the job that it belongs to: data and parameters, as plain values.
 
-    Parameters
-    ----------
-    path : Path
-    job : dict
-        Data and parameters, as plain values; a checkpoint of another job is refused.
+    A checkpoint of another job is refused.
     """
 
     def __init__(self, path: Path, job: dict[str, Any]) -> None:

@@ -83,13 +83,8 @@ class FitWork:
     ) -> FitPlan:
         """Halve the number of problems until the plan fits; with one problem, return the plan even if it does not fit.
 
-        Parameters
-        ----------
-        workers : list of Worker
-        limit, in_driver
-            See `FitPlan`.
-        largest_rows : callable
-            Upper bound on the bytes of the rows of a given number of supports; called if the estimate does not fit.
+        `largest_rows` gives the most bytes of the rows of a number of supports; it is called if the estimate does not
+        fit.
         """
         work = self
         while True:

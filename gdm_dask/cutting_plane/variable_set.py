@@ -56,18 +56,10 @@ class VariableSupports(Supports):
 
 
 class VariableSet(WorkingSet):
-    """Variables of one read. Positions are those of variables, `features` their first features.
+    """Variables of one read, and a bound on the score of all other variables.
 
-    Parameters
-    ----------
-    seen : Seen
-        All features of the variables, one variable after the other, and a bound on the score of all other variables.
-    supports : VariableSupports
-
-    Attributes
-    ----------
-    row_features : ndarray of int64
-        Feature of each row.
+    `seen` holds all features of the variables, one variable after the other. Positions are those of variables,
+    `features` their first features, `row_features` the feature of each row.
     """
 
     def __init__(self, seen: Seen, supports: VariableSupports) -> None:

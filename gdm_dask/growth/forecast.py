@@ -107,20 +107,9 @@ class Forecast:
 def plan_store(
     store: FeatureStore, k: int, cluster: Cluster, tau: float = 0.25, groups: bool = True, start: float | None = None
 ) -> Forecast:
-    """Forecast the fit of a store.
+    """Forecast a fit of `k` supports, with or without groups, on a store with targets.
 
-    Parameters
-    ----------
-    store : FeatureStore
-        Store with targets.
-    k : int
-        Supports to select.
-    cluster : Cluster
-    tau : float
-    groups : bool
-        Whether to find groups.
-    start : float, optional
-        Seconds before the fit reads anything; by default the time this process has taken so far.
+    `start` are the seconds before the fit reads anything; by default the time this process has taken so far.
     """
     start = time.process_time() if start is None else start
     return _plan(store, size_of(store), k, cluster, tau, groups, start)

@@ -158,15 +158,8 @@ def shares(total: int, n_parts: int) -> list[int]:
 def limits(size: Size, memory: int, needed: dict[str, int], in_driver: bool) -> list[str]:
     """Return the limits that are exceeded, each with its remedy, most basic first.
 
-    Parameters
-    ----------
-    size : Size
-    memory : int
-        Memory of each process, in bytes.
-    needed : dict
-        Bytes needed by a worker, the scheduler and the driver.
-    in_driver : bool
-        Whether the driver's own threads do the work.
+    Each process has `memory` bytes; a worker, the scheduler and the driver need those in `needed`. With `in_driver`,
+    the driver's own threads do the work.
     """
     found = []
     for what, count in (("features", size.n_features), ("samples", size.n_samples)):

@@ -108,19 +108,10 @@ class Acquire(Step):
 
 
 def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict[str, Any]) -> Acquired:
-    """Find or fetch a file.
+    """Find or fetch the file of a table of the pipeline, which gives its path, url, sha256, page and note.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file's table in the pipeline.
-    settings : dict
-        path, url, sha256, page, note.
-    downloads : Path
-        Folder for downloads.
-    known : dict
-        Checksums from earlier runs, with size and time of each file; unchanged files are not read again. Updated in
-        place.
+    `known` holds checksums of earlier runs, with size and time of each file; unchanged files are not read again. It is
+    updated in place.
     """
     expected = as_list(settings.get("sha256", []))
     found = place_of(name, settings, downloads)

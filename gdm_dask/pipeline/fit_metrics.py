@@ -21,15 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class FitMetrics:
-    """Metrics of a fit while the context lasts.
+    """Metrics of a fit while the context lasts, each with these labels.
 
-    Parameters
-    ----------
-    labels : dict
-        Labels of all values, such as the run directory.
-    file : path, optional
-        Written when the fit begins, after each cut, and when it ends; atomically, because node_exporter may read it at
-        any moment.
+    The file is written when the fit begins, after each cut, and when it ends; atomically, because node_exporter may
+    read it at any moment.
     """
 
     def __init__(self, labels: dict[str, str], file: str | os.PathLike[str] | None = None) -> None:

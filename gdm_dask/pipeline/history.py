@@ -119,11 +119,8 @@ def _read(file: Path) -> Record | None:
 def change_between(model: FittedModel, previous: FittedModel) -> dict[str, Any]:
     """Return the supports gained and lost since the previous fit, matched by name if both fits have names.
 
-    Returns
-    -------
-    dict
-        ``gained`` and ``lost`` supports, and ``drift``: 1 minus the mean Jaccard index of the groups of common
-        supports; None if there are no common supports or no groups.
+    The ``drift`` is 1 minus the mean Jaccard index of the groups of common supports; None if there are no common
+    supports or no groups.
     """
     named = bool(model.names_) and bool(previous.names_)
     here, there = _groups(model, named), _groups(previous, named)

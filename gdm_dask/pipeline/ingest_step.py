@@ -53,12 +53,7 @@ _SET = Table(
 
 
 class Ingest(Step):
-    """Make a store from one part of the data.
-
-    Parameters
-    ----------
-    part : {"train", "test"}
-    """
+    """Make a store from one part of the data, "train" or "test"."""
 
     stage = "ingest"
     table = Table(

@@ -41,22 +41,10 @@ def submit_fit(
 ) -> str:
     """Submit a fit to the cluster and return its job id.
 
-    Parameters
-    ----------
-    client : Client
-    store : str
-        Path or URL of the store, as seen by the workers.
-    run : str, optional
-        Run directory, as seen by the workers. It should be on storage shared by all workers: then a job whose worker
-        dies resumes from its checkpoint. By default a folder in the worker's home directory.
-    parameters : dict
-        Parameters of the estimator for the store's target.
-    resume, overwrite : bool
-        As in `RunDirectory.fit`.
-    priority : int
-        Waiting jobs with the highest priority start first; ties go to the job submitted first.
-    storage_options : dict, optional
-        For a store on a URL; see `gdm_dask.open_store`.
+    The workers see the store and the run directory at these paths or URLs. The run directory should be on storage
+    shared by all workers: then a job whose worker dies resumes from its checkpoint. By default it is a folder in the
+    worker's home directory. `parameters` are those of the estimator for the store's target; `resume` and `overwrite` as
+    in `RunDirectory.fit`. Waiting jobs with the highest `priority` start first; ties go to the job submitted first.
     """
     from gdm_dask.pipeline.job_driver import drive
     from gdm_dask.store.folder import Url, local_folder

@@ -205,13 +205,7 @@ def _twin(part: Part) -> Input:
 def shifted_source(images: np.ndarray, labels: np.ndarray, shift: int) -> Source:
     """Place images in larger frames, each at all (2 * shift + 1)^2 positions, as in the paper's extended USPS.
 
-    Parameters
-    ----------
-    images : ndarray of shape (n, rows, columns)
-        Images with background 0.
-    labels : ndarray of shape (n,)
-    shift : int
-        Width of the frame around an image.
+    `images` have the shape (n, rows, columns) and background 0; `shift` is the width of the frame around an image.
     """
     n, rows, columns = images.shape
     shifts = list(itertools.product(range(2 * shift + 1), repeat=2))

@@ -40,14 +40,9 @@ HOW_NOT_WHAT = ("scheduler", "n_workers", "memory_limit", "verbose")
 
 
 class RunDirectory:
-    """Folder of one fit.
+    """Folder of one fit, created if missing, accessible only to the user.
 
-    Parameters
-    ----------
-    path : path
-        Created if missing, accessible only to the user.
-    job : str, optional
-        Id of the job that works here. A job that returns to the folder it started in resumes automatically.
+    A `job` that returns to the folder it started in resumes automatically.
     """
 
     def __init__(self, path: str | os.PathLike[str], job: str | None = None) -> None:
@@ -69,20 +64,9 @@ class RunDirectory:
     ) -> GroupDiscovery:
         """Fit on a store, saving the state after each cut and the result at the end.
 
-        Parameters
-        ----------
-        estimator : GroupDiscovery
-        store : FeatureStore
-        resume : bool
-            Resume an unfinished fit; a finished fit is not repeated.
-        overwrite : bool
-            Replace an earlier fit. Its fitted model stays until the first cut of the new fit.
-        callback : callable, optional
-            Called with an `Iteration` after each cut.
-        wait : float
-            Seconds to wait for another process that works in the folder.
-        y : ndarray, optional
-            Targets that replace the targets of the store.
+        With `resume`, an unfinished fit continues, and a finished one is not repeated. With `overwrite`, an earlier fit
+        is replaced; its model stays until the first cut of the new one. Waits `wait` seconds for another process that
+        works in the folder. `y` replaces the targets of the store.
         """
         with self._opened(wait):
             if self._job is not None and self._read_description().get("job") == self._job:

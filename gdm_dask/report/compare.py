@@ -14,15 +14,7 @@ MAX_LISTED = 1000
 
 
 def compare_runs(model: FittedModel, other: FittedModel, name: str) -> dict[str, Any]:
-    """Return the changes from another run to this one.
-
-    Parameters
-    ----------
-    model, other : GroupDiscoveryMachine
-        Two models fitted on the same features.
-    name : str
-        Name of the other run.
-    """
+    """Return the changes from another run, called `name`, to this one, fitted on the same features."""
     if model.n_features_in_ != other.n_features_in_:
         raise BadInput(
             f"the runs have {model.n_features_in_} and {other.n_features_in_} features: only runs on the same "

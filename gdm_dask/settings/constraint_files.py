@@ -12,11 +12,8 @@ from gdm_dask.errors import BadInput
 def read_constraints(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters of an estimator, with the features that texts and files name in place of these.
 
-    Parameters
-    ----------
-    given : dict
-        `include` and `exclude`: a list of names, names separated by commas, or a file with a name per line.
-        `groups_of`: a file with a feature, a tab and its variable per line. All other parameters stay as they are.
+    `include` and `exclude` may be a list of names, names separated by commas, or a file with a name per line;
+    `groups_of` is a file with a feature, a tab and its variable per line. All other parameters stay as they are.
     """
     found = dict(given)
     for name in ("include", "exclude"):

@@ -116,14 +116,7 @@ def _described(features: np.ndarray) -> str | None:
 def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Constraints | None:
     """Return the constraints that the parameters of an estimator name; None if they name no feature.
 
-    Parameters
-    ----------
-    parameters : dict
-        `include` and `exclude`: None, or lists of names and numbers of features. `groups_of`: None, a dict or a list
-        of such lists, or the variable of each feature. `n_features_to_select` limits the number of included variables.
-    n_features : int
-    names : callable
-        See `Names`; called only if there are names to look up.
+    `names` is called only if there are names to look up.
 
     Examples
     --------

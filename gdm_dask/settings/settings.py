@@ -296,20 +296,9 @@ def settings_from(
     weights: np.ndarray | None = None,
     constraints: Constraints | None = None,
 ) -> Settings:
-    """Settings for the parameters of an estimator on `n_features` features.
+    """Return the settings for the parameters of an estimator, and outputs (K, n) of a target of the kind `task`.
 
-    Parameters
-    ----------
-    parameters : dict
-    n_features : int
-    task : {"two classes", "classes", "numbers"}
-        Kind of the target.
-    targets : ndarray of shape (n_outputs, n_samples)
-        Outputs of the target.
-    weights : ndarray of shape (n_samples,), optional
-        Sample weights, without class weights: these say what errors cost, but add no information.
-    constraints : Constraints, optional
-        From `constraints_from`.
+    `weights` are the sample weights without class weights: these say what errors cost, but add no information.
     """
     check_parameters(parameters)
     k = parameters["n_features_to_select"]

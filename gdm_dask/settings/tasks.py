@@ -65,16 +65,10 @@ class Task:
 
 
 def task_of(name: str, epsilon: float = 0.0) -> Task:
-    """Return the task "two classes", "classes" or "numbers".
+    """Return the task "two classes", "classes" or "numbers"; errors of numbers up to `epsilon` cost nothing.
 
     Several classes are searched with the squared loss, which is cheaper than the squared hinge and finds equally good
     supports; the choice among them uses the squared hinge, with one Hessian per class.
-
-    Parameters
-    ----------
-    name : str
-    epsilon : float
-        Errors of numbers, in standard deviations, that cost nothing.
     """
     if name == "two classes":
         return Task(name, SquaredHinge(), SquaredHinge(), SquaredHinge())

@@ -19,18 +19,9 @@ def sample_weights(
 ) -> np.ndarray | None:
     """Combine sample weights and class weights; None if all are 1.
 
-    Parameters
-    ----------
-    sample_weight : array of shape (n_samples,), or None
-    class_weight : dict, "balanced" or None
-        Class weights; classes missing from a dict have weight 1. "balanced" gives all classes the same total weight and
-        keeps the sum over all samples.
-    classes : ndarray of shape (K,)
-        Empty if numbers are predicted.
-    codes : ndarray of shape (n_samples,), int
-        Class of each sample, as a position in `classes`.
-    samples : ndarray of int, optional
-        Positions of the samples whose weights are wanted; all by default.
+    Classes missing from a dict have weight 1; "balanced" gives all classes the same total weight and keeps the sum over
+    all samples. `codes` are the positions of the samples' classes in `classes`, which is empty if numbers are
+    predicted. `samples` are the samples whose weights are wanted, by default all.
 
     Examples
     --------
