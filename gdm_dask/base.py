@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,11 +41,30 @@ from gdm_dask.store.targets import Target
 from gdm_dask.system.progress import compile_seconds
 
 
+@dataclass(eq=False, repr=False)
 class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`.
+    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`: their common parameters."""
 
-    Both are dataclasses: their fields are the parameters.
-    """
+    n_features_to_select: int | None = None
+    tau: float = 0.25
+    C: float | str = "auto"
+    cut_size: int | str = "auto"
+    max_cuts: int | None = None
+    tol: float = 1e-3
+    matching: str = "greedy"
+    groups: bool = True
+    scheduler: Any = None
+    memory_limit: int | str | None = None
+    verbose: int = 0
+    n_workers: int | None = None
+    fit_intercept: bool = True
+    certify: bool = False
+    master: str | None = None
+    include: Any = None
+    exclude: Any = None
+    groups_of: Any = None
+    measure: str = "pearson"
+    linkage: str = "star"
 
     #: "classification" or "regression".
     _task: ClassVar[str]

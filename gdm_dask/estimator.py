@@ -174,29 +174,8 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     ([0], [0, 1])
     """
 
-    _task = "classification"
-
-    n_features_to_select: int | None = None
-    tau: float = 0.25
-    C: float | str = "auto"
-    cut_size: int | str = "auto"
-    max_cuts: int | None = None
-    tol: float = 1e-3
-    matching: str = "greedy"
-    groups: bool = True
-    scheduler: Any = None
-    memory_limit: int | str | None = None
-    verbose: int = 0
-    n_workers: int | None = None
-    fit_intercept: bool = True
-    certify: bool = False
     class_weight: dict[Any, float] | str | None = None
-    master: str | None = None
-    include: Any = None
-    exclude: Any = None
-    groups_of: Any = None
-    measure: str = "pearson"
-    linkage: str = "star"
+    _task = "classification"
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed distance of samples to the hyperplanes of the refitted SVM.

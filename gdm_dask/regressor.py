@@ -55,29 +55,8 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
     ([0], [0, 1], True)
     """
 
-    _task = "regression"
-
-    n_features_to_select: int | None = None
-    tau: float = 0.25
-    C: float | str = "auto"
-    cut_size: int | str = "auto"
-    max_cuts: int | None = None
-    tol: float = 1e-3
-    matching: str = "greedy"
-    groups: bool = True
-    scheduler: Any = None
-    memory_limit: int | str | None = None
-    verbose: int = 0
-    n_workers: int | None = None
-    fit_intercept: bool = True
-    certify: bool = False
     epsilon: float = 0.0
-    master: str | None = None
-    include: Any = None
-    exclude: Any = None
-    groups_of: Any = None
-    measure: str = "pearson"
-    linkage: str = "star"
+    _task = "regression"
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R2; if `y` is None, on a store's own numbers."""
