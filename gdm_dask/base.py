@@ -24,7 +24,7 @@ from gdm_dask.cutting_plane.fit import Fit, fit
 from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.selection import strengths_of
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.collections import is_dask
+from gdm_dask.ingestion.objects import is_dask
 from gdm_dask.inputs import (
     check_training_data,
     checked_dask,
@@ -43,7 +43,7 @@ from gdm_dask.system.progress import compile_seconds
 
 @dataclass(eq=False, repr=False)
 class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`: their common parameters."""
+    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`: what they share."""
 
     n_features_to_select: int | None = None
     tau: float = 0.25

@@ -20,9 +20,8 @@ from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import as_blocks
-from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
-from gdm_dask.ingestion.objects import common_type
-from gdm_dask.model import Estimator, FittedModel, names_in
+from gdm_dask.ingestion.objects import as_dask_matrix, common_type, computed, is_dask
+from gdm_dask.model import Estimator, FittedModel, names_at, names_in
 from gdm_dask.settings.settings import CONSTRAINTS, Settings, constraints_from, settings_from
 from gdm_dask.settings.weights import sample_weights
 from gdm_dask.store import FeatureStore, as_store, is_store
@@ -65,7 +64,7 @@ def check_training_data(machine: Any, X: Any, y: Any, task: str) -> tuple[Any, T
             common_type(X)  # names a column that holds no numbers
         X = as_dask_matrix(X)
         n_samples, machine.n_features_in_ = X.shape
-        y = y.compute() if is_dask(y) else y
+        y = computed(y)
     else:
         given = X
         try:
@@ -126,7 +125,7 @@ def weights_of(
     X: Any, sample_weight: Any, class_weight: Mapping[Any, float] | str | None, target: Target, Y: np.ndarray
 ) -> np.ndarray | None:
     """Return the sample weights, by default those of a store, times the class weights; None if all are 1."""
-    given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
+    given = computed(sample_weight)
     if given is None and isinstance(X, FeatureStore):
         given = X.sample_weight
     classes = np.array(getattr(target, "classes", ()))
@@ -158,11 +157,8 @@ def find_names(machine: FittedModel, X: Any) -> dict[int, str]:
     shown = machine.support_features_
     if machine.affiliations_ is not None:
         shown = np.unique(np.concatenate([shown, machine.affiliations_["feature"].to_numpy()]))
-    if isinstance(X, FeatureStore) and X.has_names:
-        return dict(zip(shown.tolist(), X.names_of(shown), strict=True))
-    if hasattr(machine, "feature_names_in_"):
-        return dict(zip(shown.tolist(), map(str, machine.feature_names_in_[shown]), strict=True))
-    return {}
+    names = names_at(machine, X, shown)
+    return {} if names is None else dict(zip(shown.tolist(), names, strict=True))
 
 
 def support_columns(machine: FittedModel, X: Any) -> Any:

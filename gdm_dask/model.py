@@ -177,6 +177,14 @@ def names_in(model: Any, X: Any) -> Iterable[str] | None:
     return names
 
 
+def names_at(model: Any, X: Any, features: np.ndarray) -> list[str] | None:
+    """Return the names of some features, as `names_in` does."""
+    if isinstance(X, FeatureStore):
+        return X.names_of(features) if X.has_names else None
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else [*map(str, names[features])]
+
+
 def decision(columns: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     """Compute the decision values of a linear model on some features.
 

@@ -30,7 +30,7 @@ MAX_MEMBERS = 20_000
 MAX_SAMPLES = 20_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupImportance:
     """Importance of each group, in the order of the supports. All drops are means over the repeats.
 
@@ -61,17 +61,17 @@ class GroupImportance:
 
     support: list[float]
     support_std: list[float]
-    group: list[float] | None
-    group_std: list[float] | None
-    alone: list[float] | None
+    group: list[float] | None = None
+    group_std: list[float] | None = None
+    alone: list[float] | None = None
     accuracy_supports: float
-    accuracy_members: float | None
-    n_members: int | None
-    members_per_group: int | None
+    accuracy_members: float | None = None
+    n_members: int | None = None
+    members_per_group: int | None = None
     n_repeats: int
     n_samples: int
     evaluated_on: str
-    fitted_on: str | None
+    fitted_on: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -116,10 +116,10 @@ def group_importance(
         raise BadInput(f"n_repeats must be an integer >= 1, got {n_repeats!r}")
     measured = _Measured(Labelled(data, machine), machine.target_, n_repeats, np.random.default_rng(seed))
     supports = machine.support_features_
-    accuracy, drops = measured.drops(supports, machine.coef_, machine.intercept_, [_alone(len(supports))])
-    everything = dict.fromkeys(_MEMBER_FACTS)
-    if train is not None and machine.groups_ is not None:
-        everything = _on_all_members(machine, measured, Labelled(train, machine))
+    alone = [np.array([k]) for k in range(len(supports))]
+    accuracy, drops = measured.drops(supports, machine.coef_, machine.intercept_, [alone])
+    has_members = train is not None and machine.groups_ is not None
+    on_all_members = _on_all_members(machine, measured, Labelled(train, machine)) if has_members else {}
     return GroupImportance(
         support=drops[0][0],
         support_std=drops[0][1],
@@ -127,11 +127,8 @@ def group_importance(
         n_repeats=n_repeats,
         n_samples=len(measured.sample),
         evaluated_on=measured.data.name,
-        **everything,
+        **on_all_members,
     )
-
-
-_MEMBER_FACTS = ("group", "group_std", "alone", "accuracy_members", "n_members", "members_per_group", "fitted_on")
 
 
 class _Measured:
@@ -192,10 +189,6 @@ def _on_all_members(model: FittedModel, measured: _Measured, train: Labelled) ->
         "members_per_group": cut,
         "fitted_on": train.name,
     }
-
-
-def _alone(n_supports: int) -> list[np.ndarray]:
-    return [np.array([k]) for k in range(n_supports)]
 
 
 def _strongest_members(model: FittedModel, train: Labelled, n_samples: int) -> tuple[list[np.ndarray], int]:

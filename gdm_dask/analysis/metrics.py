@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,20 +12,12 @@ from gdm_dask.engine import LOCAL_SCHEDULERS
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, block_redundancy_rate
-from gdm_dask.ingestion.collections import is_dask
+from gdm_dask.ingestion.objects import is_dask
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
-from gdm_dask.store.targets import Target
 
 #: Samples per prediction task.
 CHUNK = 100_000
-
-
-class _KnownTarget(Protocol):
-    """The part of a model that is compared with the targets and features of data."""
-
-    n_features_in_: int
-    target_: Target
 
 
 class Labelled:
@@ -58,7 +50,7 @@ class Labelled:
     ([[1.0, -1.0]], [[0.0, 3.0]])
     """
 
-    def __init__(self, data: Any, model: _KnownTarget) -> None:
+    def __init__(self, data: Any, model: FittedModel) -> None:
         self.store: FeatureStore | None = None
         self._X: Any = None
         if is_store(data):
@@ -148,11 +140,6 @@ def evaluate(
     decision values are computed by Dask tasks over the samples, with `dask_ml.wrappers.ParallelPostFit`, on the Dask
     scheduler of this name or address.
     """
-    if store.shape[0] != model.n_features_in_:
-        raise BadInput(
-            f"{store.url} has {store.shape[0]} features, but the model was fitted on {model.n_features_in_}: "
-            "ingest it with --like the training store"
-        )
     try:
         y = Labelled(store, model).y
     except BadInput as error:

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask.analysis.subsamples import Groups, checked_matrix, fit_subsamples
 from gdm_dask.errors import BadInput
-from gdm_dask.model import FittedModel
+from gdm_dask.model import FittedModel, names_at
 from gdm_dask.store import as_store, is_store
 from gdm_dask.store.folder import write_whole
 
@@ -144,15 +144,11 @@ def stability_selection(
         raise BadInput(f"overlap must be in (0, 1], got {overlap!r}")
     X = as_store(X) if is_store(X) else checked_matrix(X)
     found = fit_subsamples(machine, X, y, n_repeats, fraction, seed, callback)
-    return summarise_stability(machine, found, fraction, overlap, _namer(machine, X))
 
+    def name_of(feature: int) -> str:
+        return (names_at(machine, X, np.array([feature])) or [str(feature)])[0]
 
-def _namer(model: FittedModel, X: Any) -> Callable[[int], str]:
-    """Return a function that names features, including features found only on subsamples."""
-    if is_store(X) and X.has_names:
-        return lambda feature: X.names_of(np.array([feature]))[0]
-    names = getattr(model, "feature_names_in_", None)
-    return lambda feature: str(feature) if names is None else str(names[feature])
+    return summarise_stability(machine, found, fraction, overlap, name_of)
 
 
 def summarise_stability(
@@ -166,12 +162,8 @@ def summarise_stability(
     for groups in found:
         same = same_groups(list(reference.values()), list(groups.values()), overlap)
         hits += same.any(axis=1)
-        strangers = [
-            item
-            for item, known in zip(groups.items(), [bool(column.any()) for column in same.T], strict=True)
-            if not known
-        ]
-        _count_strangers(catalogue, strangers, overlap)
+        known: np.ndarray = np.logical_or.reduce(same, axis=0)
+        _count_strangers(catalogue, [*itertools.compress(groups.items(), ~known)], overlap)
     n_repeats, m = len(found), model.n_features_in_
     single = [{support: np.array([support]) for support in groups} for groups in found]
     catalogue.sort(key=lambda entry: (-entry[2], entry[0]))
@@ -203,8 +195,8 @@ def _count_strangers(
     for k in np.flatnonzero(same.any(axis=1)):
         support, members, times = catalogue[k]
         catalogue[k] = (support, members, times + 1)
-    known = [bool(column.any()) for column in same.T]
-    catalogue.extend((support, members, 1) for (support, members), old in zip(strangers, known, strict=True) if not old)
+    known: np.ndarray = np.logical_or.reduce(same, axis=0)
+    catalogue += [(support, members, 1) for support, members in itertools.compress(strangers, ~known)]
 
 
 def same_groups(some: list[np.ndarray], others: list[np.ndarray], overlap: float) -> np.ndarray:

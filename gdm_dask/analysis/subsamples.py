@@ -19,7 +19,7 @@ from gdm_dask.features.block import Block
 from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.passes import Together
-from gdm_dask.ingestion.collections import as_dask_matrix, is_dask
+from gdm_dask.ingestion.objects import as_dask_matrix, computed, is_dask
 from gdm_dask.inputs import open_data, solve_in_turns
 from gdm_dask.model import FittedModel, names_in
 from gdm_dask.settings.settings import Settings, constraints_from, expected_supports, settings_from
@@ -57,7 +57,7 @@ def draw_samples(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 def _outputs(model: FittedModel, X: Any, y: Any, n_samples: int) -> tuple[Target, np.ndarray]:
     """Return the target for the model's task and its outputs (K, n); a store has its own target."""
     if y is not None:
-        y = check_targets(y.compute() if is_dask(y) else y, n_samples, "y")
+        y = check_targets(computed(y), n_samples, "y")
     elif isinstance(X, FeatureStore):
         y = X.y
     else:

@@ -28,8 +28,8 @@ from gdm_dask.engine import Engine, open_engine
 from gdm_dask.errors import BadInput, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion import plan
 from gdm_dask.ingestion import sample_weights as given_weights
-from gdm_dask.ingestion.collections import is_dask
 from gdm_dask.ingestion.merge import make_blocks
+from gdm_dask.ingestion.objects import is_dask
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
 from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source

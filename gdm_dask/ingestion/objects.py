@@ -31,6 +31,25 @@ from gdm_dask.ingestion.source import (
 _SPARSE_FACTOR = 2
 
 
+def is_dask(data: Any) -> bool:
+    """Return whether an object is a Dask collection."""
+    return hasattr(data, "dask") and hasattr(data, "compute")
+
+
+def computed(values: Any) -> Any:
+    """Return a Dask collection in memory; anything else unchanged."""
+    return values.compute() if is_dask(values) else values
+
+
+def as_dask_matrix(X: Any) -> Any:
+    """Return a samples x features collection as an array of known shape."""
+    X = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
+    X = X.copy().compute_chunk_sizes() if any(np.isnan(size) for size in X.shape) else X
+    if X.ndim != 2:
+        raise BadInput(f"expected a matrix of samples x features, got a Dask array of shape {X.shape}")
+    return X
+
+
 def from_object(data: Any, y: Any) -> Source:
     """Return a source for an object in memory (or a Dask collection, read block by block)."""
     names = sample_ids = None
@@ -42,7 +61,7 @@ def from_object(data: Any, y: Any) -> Source:
             if not isinstance(data.index, sys.modules["pandas"].RangeIndex):
                 sample_ids = [str(label) for label in data.index]
             data = frame_values(data)
-    if hasattr(data, "dask"):
+    if is_dask(data):
         source = _from_dask(data, y)
     elif sp.issparse(data):
         source = _from_scipy(data, y)
@@ -116,9 +135,8 @@ def _from_dask(data: Any, y: Any) -> Source:
     if any(np.isnan(size) for size in (*data.shape, *data.chunks[0])):
         raise BadInput("the Dask array has chunks of unknown size; call its compute_chunk_sizes() first")
     data = data.rechunk({1: -1})
-    y = y.compute() if hasattr(y, "dask") else y
     facts = dense_facts(
-        data, y, "the Dask array", {"format": "dask array"}, {"name": str(data.name)}, max(data.chunks[0])
+        data, computed(y), "the Dask array", {"format": "dask array"}, {"name": str(data.name)}, max(data.chunks[0])
     )
     is_sparse = sp.issparse(data._meta)
     if is_sparse:

@@ -9,6 +9,7 @@ import numpy as np
 from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
+from gdm_dask.ingestion.objects import computed
 from gdm_dask.settings.weights import check_weights
 from gdm_dask.store.folder import file_info
 from gdm_dask.store.target_files import as_columns, read_targets, read_words, split_column
@@ -59,7 +60,7 @@ def _is_path(value: Any) -> bool:
 
 
 def _values(column: Any) -> np.ndarray:
-    return np.asarray(column.compute() if hasattr(column, "dask") else column)
+    return np.asarray(computed(column))
 
 
 def _split_file(path: str, name: str) -> tuple[Any, Any]:

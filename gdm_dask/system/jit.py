@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import numba
 import numba.extending
 from numba.core import event
 
+from gdm_dask.errors import GdmError
+from gdm_dask.system.locks import user_folder
 from gdm_dask.system.progress import set_compiling
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,11 @@ def ensure_kernel_cache() -> None:
     """Point numba to a private temporary folder if it would find no cache folder."""
     if any(map(_can_be_written, _usual_places())):
         return
-    os.environ[VARIABLE] = str(_private_folder(Path(tempfile.gettempdir()) / f"gdm_dask-{os.getuid()}"))
+    try:
+        folder = str(user_folder("kernels"))
+    except GdmError:  # cached kernels are run unchecked, so nobody else may have put them there
+        folder = tempfile.mkdtemp(prefix="gdm_dask-")
+    os.environ[VARIABLE] = folder
     numba.config.CACHE_DIR = os.environ[VARIABLE]  # type: ignore[attr-defined]
 
 
@@ -94,17 +99,6 @@ def _can_be_written(folder: Path) -> bool:
         return False
     nearest = next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-
-
-def _private_folder(wanted: Path) -> Path:
-    """Return a folder in which nobody else can have put kernels: cached kernels are run unchecked."""
-    try:
-        wanted.mkdir(mode=0o700, exist_ok=True)
-        found = wanted.lstat()
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="gdm_dask-"))
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return wanted if private else Path(tempfile.mkdtemp(prefix="gdm_dask-"))
 
 
 ensure_kernel_cache()

@@ -14,12 +14,12 @@ def new_run_id() -> str:
     return f"{stamp}-{socket.gethostname()}-{os.getpid()}"
 
 
-def printable(text: str, limit: int) -> str:
+def printable(text: str, limit: int | None = None) -> str:
     r"""Return a name with control characters escaped, cut at a length.
 
-    >>> print(printable("a\tb", 10), printable("abcdef", 4))
+    >>> print(printable("a\tb"), printable("abcdef", 4))
     a\tb abc…
     """
-    shown = text[: limit + 1]
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in shown)
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+    cut = text if limit is None else text[: limit + 1]
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -49,18 +50,23 @@ def test_a_service_without_a_home_can_compile(sealed, tmp_path, given):
 
 
 def test_a_folder_that_another_user_may_have_filled_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "_usual_places", list)
     monkeypatch.setattr(jit.tempfile, "tempdir", str(tmp_path))
-    ours = tmp_path / "ours"
-    assert jit._private_folder(ours) == ours
-    assert jit._private_folder(ours) == ours
-    (tmp_path / "open").mkdir(mode=0o777)
-    (tmp_path / "open").chmod(0o777)
-    (tmp_path / "link").symlink_to(ours)
-    (tmp_path / "file").touch()
-    for name in ("open", "link", "file"):
-        found = jit._private_folder(tmp_path / name)
-        assert found != tmp_path / name
+    monkeypatch.setenv("NUMBA_CACHE_DIR", numba.config.CACHE_DIR)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
+    ours = tmp_path / f"gdm_dask-{os.getuid()}"
+    for _ in range(2):
+        jit.ensure_kernel_cache()
+        assert numba.config.CACHE_DIR == os.environ["NUMBA_CACHE_DIR"] == str(ours / "kernels")
+    shutil.rmtree(ours)
+    for hostile in (lambda: ours.mkdir() or ours.chmod(0o777), lambda: ours.symlink_to(tmp_path), ours.touch):
+        hostile()
+        jit.ensure_kernel_cache()
+        found = Path(os.environ["NUMBA_CACHE_DIR"])
+        assert ours not in (found, *found.parents)
         assert found.stat().st_mode & 0o077 == 0
+        shutil.rmtree(ours) if ours.is_dir() and not ours.is_symlink() else ours.unlink()
 
 
 def test_the_usual_places_are_left_to_numba(monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gdm_dask.errors import BadInput
+from gdm_dask.system.names import printable
 
 MAX_N = 8
 
@@ -57,11 +58,7 @@ def ngram_names(codes: np.ndarray, n: int) -> list[str]:
     >>> ngram_names(np.array([0x610A]), 2)
     ['a\\n']
     """
-    names = []
-    for code in codes.tolist():
-        text = int(code).to_bytes(n, "big").decode("utf-8", "backslashreplace")
-        names.append("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
-    return names
+    return [printable(code.to_bytes(n, "big").decode("utf-8", "backslashreplace")) for code in codes.tolist()]
 
 
 def _count(documents: Sequence[bytes], n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams, ngram_names, scale_rows
 from gdm_dask.store import open_store
 from gdm_dask.store.arrays import REMEDY, pack_text, unpack_text
+from gdm_dask.system.names import printable
 from gdm_dask.system.resources import BAD_ARRAYS, check_archive
 
 
@@ -209,6 +210,5 @@ def hashed_names(batches: Iterable[list[bytes]], settings: TextSettings) -> list
         best[place] = min(best.get(place, (0, "")), (-count, term))
     names = [f"#{place}" for place in range(settings.hashed)]
     for place, (_, term) in best.items():
-        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in term)
-        names[place] = shown if others[place] == 1 else f"{shown} (+{others[place] - 1})"
+        names[place] = printable(term) + ("" if others[place] == 1 else f" (+{others[place] - 1})")
     return names
