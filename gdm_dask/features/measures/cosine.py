@@ -6,14 +6,14 @@ without centring, ||f_j|| / norm_j is 1. The one on the rest of a row does not: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import angle, correlations
-from gdm_dask.features.groups import Pairs, Supports, prepare
-from gdm_dask.features.measures.measure import Measure
+from gdm_dask.features.groups import prepare
+from gdm_dask.features.measures.measure import ChangedSearch, Measure
 
 
 def uncentred(block: Block) -> Block:
@@ -29,26 +29,15 @@ def uncentred(block: Block) -> Block:
     return replace(block, means=np.zeros(block.n_rows), norms=norms)
 
 
-@dataclass(frozen=True)
-class UncentredSearch:
-    """Supports without centring."""
-
-    supports: Supports
-
-    def find(self, block: Block) -> Pairs:
-        """Return the features of a block that correlate with a support."""
-        return self.supports.find(uncentred(block))
-
-
 def compare(rows: Block, others: Block) -> np.ndarray:
     """Return the cosine of every row with every other row; 0 if one of them is zero."""
     return correlations(uncentred(rows), uncentred(others))
 
 
-def search(supports: Block, limit: float) -> UncentredSearch:
+def search(supports: Block, limit: float) -> ChangedSearch:
     """Prepare supports for the comparison with all features, to the end of each row."""
     prepared = prepare(uncentred(supports), limit)
-    return UncentredSearch(replace(prepared, checks=prepared.checks[-1:]))
+    return ChangedSearch(replace(prepared, checks=prepared.checks[-1:]), uncentred)
 
 
 COSINE = Measure("cosine", "cosine similarity", compare, search, angle)

@@ -9,8 +9,20 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.features.block import Block
-from gdm_dask.features.groups import Search
+from gdm_dask.features.groups import Pairs, Search
 from gdm_dask.features.passes import Pass
+
+
+@dataclass(frozen=True)
+class ChangedSearch:
+    """A search in blocks that are changed before."""
+
+    search: Search
+    change: Callable[[Block], Block]
+
+    def find(self, block: Block) -> Pairs:
+        """Return the features of a block that correlate with a support."""
+        return self.search.find(self.change(block))
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from gdm_dask.features.block import Block
-from gdm_dask.features.groups import Pairs, Search
-from gdm_dask.features.measures.measure import Measure
+from gdm_dask.features.groups import Search
+from gdm_dask.features.measures.measure import ChangedSearch, Measure
 from gdm_dask.features.moments import reweighted
-
-
-@dataclass(frozen=True)
-class ReweightedSearch:
-    """A search under its own sample weights; None if all are 1."""
-
-    search: Search
-    weights: np.ndarray | None
-
-    def find(self, block: Block) -> Pairs:
-        """Return the features of a block that correlate with a support."""
-        return self.search.find(reweighted(block, self.weights))
 
 
 def under(measure: Measure, weights: np.ndarray | None) -> Measure:
@@ -35,11 +24,12 @@ def under(measure: Measure, weights: np.ndarray | None) -> Measure:
     >>> [one.compare(weighted, weighted)[0, 1].round(2).tolist() for one in (PEARSON, under(PEARSON, None))]
     [-0.65, -0.5]
     """
+    change = partial(reweighted, weights=weights)
 
     def compare(rows: Block, others: Block) -> np.ndarray:
-        return measure.compare(reweighted(rows, weights), reweighted(others, weights))
+        return measure.compare(change(rows), change(others))
 
     def search(rows: Block, limit: float) -> Search:
-        return ReweightedSearch(measure.search(reweighted(rows, weights), limit), weights)
+        return ChangedSearch(measure.search(change(rows), limit), change)
 
     return replace(measure, compare=compare, search=search)
