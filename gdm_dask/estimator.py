@@ -224,5 +224,4 @@ def estimator_for(target: Target, parameters: Mapping[str, Any]) -> GroupDiscove
         task = "classification" if strange == "class_weight" else "regression"
         raise BadInput(f"`{strange}` is for {task}: leave it out, or choose the task {task}")
     given = {name: value for name, value in parameters.items() if name not in (own, strange) or value is not None}
-    estimator: GroupDiscovery = kind(**given)
-    return estimator
+    return kind(**given)

@@ -173,8 +173,7 @@ def names_in(model: Any, X: Any) -> Iterable[str] | None:
     """Return the names of all features of a store, or of the data that a model was given; None without names."""
     if isinstance(X, FeatureStore):
         return X.iter_names() if X.has_names else None
-    names: Iterable[str] | None = getattr(model, "feature_names_in_", None)
-    return names
+    return getattr(model, "feature_names_in_", None)
 
 
 def names_at(model: Any, X: Any, features: np.ndarray) -> list[str] | None:

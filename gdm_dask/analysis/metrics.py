@@ -83,8 +83,7 @@ class Labelled:
         unknown = [str(name) for name, position in zip(classes, positions, strict=True) if position < 0]
         if unknown:
             raise BadInput(f"{self.name} has the classes {unknown}, but the model was fitted on {known}")
-        labels: np.ndarray = np.array(known)[positions][codes]
-        return labels
+        return np.array(known)[positions][codes]
 
     @property
     def n_samples(self) -> int:

@@ -100,8 +100,7 @@ class VariableSet(WorkingSet):
         by_row = self._compare(positions, self.rows.rows(self.expand(others)))
         if not by_row.size:
             return np.zeros((len(positions), len(others)))
-        found: np.ndarray = np.maximum.reduceat(by_row, self._firsts(others), axis=1)
-        return found
+        return np.maximum.reduceat(by_row, self._firsts(others), axis=1)
 
     def _firsts(self, positions: np.ndarray) -> np.ndarray:
         counts = self._counts[positions]

@@ -230,8 +230,7 @@ def _joined(array: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndar
     total = int(lengths.sum())
     if total < LONG_ROWS * len(lengths):  # short parts: take numbers one by one, without a slice for each part
         firsts = np.cumsum(lengths) - lengths
-        taken: np.ndarray = array[np.repeat(starts - firsts, lengths) + np.arange(total)]
-        return taken
+        return array[np.repeat(starts - firsts, lengths) + np.arange(total)]
     parts = zip(starts.tolist(), stops.tolist(), strict=True)
     return np.concatenate([array[:0], *(array[start:stop] for start, stop in parts)])
 

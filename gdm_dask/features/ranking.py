@@ -144,8 +144,7 @@ class Question(AlignedArrays):
 
     def led(self, ranking: Ranking) -> np.ndarray:
         """Return the features of a part's ranking whose rows the part returns."""
-        led: np.ndarray = ranking.features[: self.n_wanted(ranking, self.share)]
-        return led
+        return ranking.features[: self.n_wanted(ranking, self.share)]
 
 
 @dataclass
@@ -167,8 +166,7 @@ class Ranked:
 
     def has(self, features: np.ndarray) -> np.ndarray:
         """Return whether the row of each of these features is present."""
-        there: np.ndarray = np.isin(features, self.features)
-        return there
+        return np.isin(features, self.features)
 
     def keep(self, asked: np.ndarray) -> None:
         """Keep only these features; drop the other rows once they outnumber the rows that are kept."""

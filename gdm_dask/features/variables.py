@@ -112,8 +112,7 @@ def norms_of(sizes: np.ndarray, starts: np.ndarray) -> np.ndarray:
     if len(starts) == len(sizes):
         return sizes
     is_alone = np.diff(starts, append=len(sizes)) == 1
-    norms: np.ndarray = np.where(is_alone, sizes[starts], np.sqrt(np.add.reduceat(sizes * sizes, starts)))
-    return norms
+    return np.where(is_alone, sizes[starts], np.sqrt(np.add.reduceat(sizes * sizes, starts)))
 
 
 def spread(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -207,8 +207,7 @@ def _fit_some(
 def some_samples(strata: np.ndarray, n_samples: int) -> np.ndarray:
     """Choose `n_samples` samples, increasing, with about the same share of each class as in all."""
     by_class = np.argsort(strata, kind="stable")
-    chosen: np.ndarray = np.sort(by_class[np.linspace(0, len(strata) - 1, n_samples).astype(int)])
-    return chosen
+    return np.sort(by_class[np.linspace(0, len(strata) - 1, n_samples).astype(int)])
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:

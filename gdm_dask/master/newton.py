@@ -356,8 +356,7 @@ def vectors(n_outputs: int, n_samples: int) -> np.ndarray:
 def pulls(c: np.ndarray, covariances: list[np.ndarray], W: np.ndarray, C: float) -> np.ndarray:
     """Return the scores (K, d) at W = 0 for fixed active samples."""
     images = [covariance @ w for covariance, w in zip(covariances, W, strict=True)]
-    pull: np.ndarray = c + C * np.array(images)
-    return pull
+    return c + C * np.array(images)
 
 
 def upper_bound(linear: float, quadratic: float, q: float) -> float:

@@ -14,8 +14,7 @@ from gdm_dask.features.measures.measure import Measure
 def gain(shared: np.ndarray, entropies: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return IG over the larger entropy; 0 if both are 0."""
     larger = np.maximum(entropies, others)
-    found: np.ndarray = shared / np.where(larger > 0.0, larger, 1.0)
-    return found
+    return shared / np.where(larger > 0.0, larger, 1.0)
 
 
 def distance(value: float) -> float:

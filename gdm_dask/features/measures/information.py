@@ -90,8 +90,7 @@ class InformationSearch:
         least = _binary_entropies(share)
         values = np.zeros(block.n_rows) if block.values is None else np.log2(np.clip(block.counts(), 1, MAX_STATES))
         first, last = self._near(least / SLACK, least * SLACK + share * values + 1e-9)
-        near: np.ndarray = first < last
-        return near
+        return first < last
 
 
 def search(supports: Block, limit: float, least_ratio: float, normalise: Normalise) -> InformationSearch:

@@ -14,8 +14,7 @@ from gdm_dask.features.measures.measure import Measure
 def uncertainty(shared: np.ndarray, entropies: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return SU from the shared information and both entropies; 0 if both are 0."""
     total = entropies + others
-    found: np.ndarray = 2.0 * shared / np.where(total > 0.0, total, 1.0)
-    return found
+    return 2.0 * shared / np.where(total > 0.0, total, 1.0)
 
 
 def distance(value: float) -> float:
