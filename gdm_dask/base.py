@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
@@ -148,7 +149,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.weights_ = found.weights[0] if len(found.weights) == 1 else strengths_of(found.weights)
         self.converged_ = bool(found.gap <= self.tol)
         self.profile_ = model_files.profile_of(found.rows, target.members(Y), found.rho)
-        target, self.coef_, self.intercept_ = target.in_units(found.coef, found.intercept)
+        target, self.support_coef_, self.intercept_ = target.in_units(found.coef, found.intercept)
         model_files.set_target(self, target)
 
     def name_of(self, feature: int) -> str:
@@ -161,6 +162,27 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Mask of the supports among all features."""
         mask: np.ndarray = self.get_support()
         return mask
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Coefficients of all features: `support_coef_`, and zero for all others."""
+        check_is_fitted(self)
+        coef = np.zeros((len(self.support_coef_), self.n_features_in_))
+        coef[:, self.support_features_] = self.support_coef_
+        return coef
+
+    @property
+    def supports_(self) -> pd.DataFrame:
+        """Table of the supports, strongest first."""
+        check_is_fitted(self)
+        features, target = self.support_features_.tolist(), self.target_
+        sides, places = target.sides(self.output_weights_)
+        words = [self.name_of(feature) for feature in features], [sides[place] for place in places]
+        names, spoken_for = (pd.Series(text, dtype=object) for text in words)  # Arrow's text has no surrogates
+        table = {"feature": features, "name": names, "weight": self.weights_, "speaks_for": spoken_for}
+        if self.groups_ is not None:
+            table["members"] = [len(self.groups_[feature]) for feature in features]
+        return pd.DataFrame(table)
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self)
@@ -189,7 +211,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def decision_values(self, X: Any) -> np.ndarray:
         """Return the values of the model refitted on the supports, (n_outputs, n_samples)."""
         check_is_fitted(self)
-        return model_files.decision(support_columns(self, X), self.coef_, self.intercept_)
+        return model_files.decision(support_columns(self, X), self.support_coef_, self.intercept_)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the label or numbers of each sample with the model refitted on the supports."""

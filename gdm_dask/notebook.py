@@ -9,6 +9,8 @@ from gdm_dask.report.summary import certificate, outcome, plural
 from gdm_dask.system.names import printable
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gdm_dask.cutting_plane.iteration import Iteration
     from gdm_dask.model import FittedModel
 
@@ -20,31 +22,30 @@ _COLORS = ("#2b83ba", "#dd6b1d")
 
 def card(model: FittedModel) -> str:
     """Return the card of a fitted model: strongest supports, groups and bounds."""
-    sizes = None if model.groups_ is None else [len(group) for group in model.groups_.values()]
-    found = f"{plural(len(model.support_features_), 'support')} of {model.n_features_in_:,} features"
-    if sizes is not None:
-        found += f", {plural(sum(size > 1 for size in sizes), 'group')} with affiliated features"
+    supports = model.supports_
+    found = f"{plural(len(supports), 'support')} of {model.n_features_in_:,} features"
+    if "members" in supports:
+        found += f", {plural(int((supports['members'] > 1).sum()), 'group')} with affiliated features"
     proved = f"{plural(model.n_cuts_, 'cut')}, gap {model.gap_:.2%} ({outcome(model)}), redundancy rate "
     proved += f"{model.redundancy_rate_:.4f}, {model.timings_['total']:.1f} s. {certificate(model) or ''}"
     return (
         f'<div style="{_STYLE}"><strong>{type(model).__name__}</strong>: {escape(found)}<br>{escape(proved)}'
-        f"{bounds_picture(model.lower_bounds_.tolist(), model.upper_bounds_.tolist())}{_table(model, sizes)}"
+        f"{bounds_picture(model.lower_bounds_.tolist(), model.upper_bounds_.tolist())}{_table(supports)}"
         "<small>report('report.html') writes a page with all of it.</small></div>"
     )
 
 
-def _table(model: FittedModel, sizes: list[int] | None) -> str:
+def _table(supports: pd.DataFrame) -> str:
     rows = []
-    sides, places = model.target_.sides(model.output_weights_)
-    for k, (feature, weight) in enumerate(zip(model.support_features_[:SHOWN], model.weights_, strict=False)):
-        name = escape(printable(model.name_of(feature), 60))
-        size = "" if sizes is None else f"{sizes[k]:,}"
+    for support in supports.head(SHOWN).to_dict("records"):
+        name, side = escape(printable(support["name"], 60)), escape(support["speaks_for"])
+        size = f"{support['members']:,}" if "members" in support else ""
         rows.append(
-            f'<tr><td style="text-align:left"><bdi><code>{name}</code></bdi></td><td>{weight:+.3g}</td>'
-            f'<td style="text-align:left">{escape(sides[places[k]])}</td><td>{size}</td></tr>'
+            f'<tr><td style="text-align:left"><bdi><code>{name}</code></bdi></td><td>{support["weight"]:+.3g}</td>'
+            f'<td style="text-align:left">{side}</td><td>{size}</td></tr>'
         )
     head = "<tr><th>support</th><th>weight</th><th>speaks for</th><th>members</th></tr>"
-    left = len(model.support_features_) - len(rows)
+    left = len(supports) - len(rows)
     more = f"<p>and {left:,} more</p>" if left else ""
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{more}"
 

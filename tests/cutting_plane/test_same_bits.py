@@ -18,7 +18,15 @@ from gdm_dask.cutting_plane import svm as refit
 from gdm_dask.features.correlation import as_rows
 
 N = 100_000
-FITTED = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_", "redundancy_rate_")
+FITTED = (
+    "support_features_",
+    "weights_",
+    "support_coef_",
+    "intercept_",
+    "lower_bounds_",
+    "upper_bounds_",
+    "redundancy_rate_",
+)
 
 
 def samples(sparse: bool) -> tuple[np.ndarray | sp.csc_array, np.ndarray]:

@@ -41,7 +41,7 @@ def client(fresh) -> Iterator[distributed.Client]:
 
 
 def same(machine: GroupDiscoveryMachine, expected: GroupDiscoveryMachine) -> None:
-    for name in ("support_features_", "weights_", "coef_", "lower_bounds_", "upper_bounds_"):
+    for name in ("support_features_", "weights_", "support_coef_", "lower_bounds_", "upper_bounds_"):
         np.testing.assert_array_equal(getattr(machine, name), getattr(expected, name), err_msg=name)
     assert machine.affiliations_.equals(expected.affiliations_)
 

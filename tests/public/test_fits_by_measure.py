@@ -17,7 +17,15 @@ from gdm_dask.cli.main import run
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.report import make_report
 
-FITTED = ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_", "redundancy_rate_")
+FITTED = (
+    "support_features_",
+    "weights_",
+    "support_coef_",
+    "intercept_",
+    "lower_bounds_",
+    "upper_bounds_",
+    "redundancy_rate_",
+)
 
 
 def signals(measure: str, n: int = 400, sparse: bool = True) -> tuple[np.ndarray, np.ndarray]:
