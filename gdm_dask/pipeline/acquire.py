@@ -62,7 +62,8 @@ class Acquire(Step):
     table = Table(
         others=Table(
             {
-                "path": TEXT,  # a file or folder; a relative path is searched in GDM_DATA, then in the working folder
+                # a file or folder; a relative path is searched in GDM_DATA, then in the working folder
+                "path": Key(str, pattern=".+"),
                 "url": Key(str, pattern="[a-z][a-z0-9+]*://.+"),  # http(s), or an object store: s3://bucket/file
                 "storage_options": Table(anything=True),  # of the object store; never written anywhere
                 "sha256": Key(str, several=True, pattern="[0-9a-f]{64}|on first use"),  # one, or alternatives
@@ -87,7 +88,7 @@ class Acquire(Step):
         downloads = context.folder / "downloads"
         for name, settings in context.pipeline.table("acquire").items():
             place = place_of(name, settings, downloads)
-            if context.dry_run and not (place and place.exists()):
+            if context.dry_run and place is not None and not place.exists():
                 raise NotKnown(f"would fetch {name}")
             context.files[name] = acquire(name, settings, downloads, context.manifest.files)
         return {"files": self.run(context, "")}
@@ -102,7 +103,9 @@ class Acquire(Step):
         return True
 
     def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
-        """Keep the checksums, so that files are not read again."""
+        """Keep the checksums of the files that are still there, so that they are not read again."""
+        files = context.manifest.files
+        context.manifest.files = {place: seen for place, seen in files.items() if os.path.exists(place)}
         context.manifest.save()
         record.inputs = outputs
 
@@ -119,6 +122,8 @@ def acquire(name: str, settings: Mapping[str, Any], downloads: Path, known: dict
         raise BadInput(_missing(name, settings))
     if not found.exists():
         _download_or_tell(settings, found, expected)
+    if not (found.is_file() or found.is_dir()):
+        raise BadInput(f"acquire.{name}: {found} must be a file or a folder, got a pipe, a socket or a device")
     acquired = Acquired(found, content_hash(found, known))
     if not _is_right(acquired.sha256, expected):
         raise BadInput(
@@ -145,7 +150,7 @@ def _is_right(found: str, expected: list[str]) -> bool:
 
 def place_of(name: str, settings: Mapping[str, Any], downloads: Path) -> Path | None:
     """Return the local file or folder, or else the place of its download, if it has a URL."""
-    path = Path(settings["path"]).expanduser() if "path" in settings else None
+    path = Path(os.path.expanduser(settings["path"])) if "path" in settings else None
     found = None if path is None else next((place for place in _places(path) if place.exists()), None)
     return downloads / file_name(name, settings) if found is None and "url" in settings else found
 

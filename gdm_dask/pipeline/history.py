@@ -21,12 +21,15 @@ import numpy as np
 
 from gdm_dask.model import FittedModel
 from gdm_dask.store.folder import write_whole
+from gdm_dask.system.locks import FileLock
 from gdm_dask.system.metrics import Metric, exposition, unescaped
 from gdm_dask.system.names import new_run_id
 
 RUNNING = "running"
 #: Maximum number of records kept.
 MAX_RECORDS = 10_000
+#: Seconds to wait for other pipelines that write the same metrics file.
+METRICS_WAIT = 10.0
 
 _LINE = re.compile(r'(\w+)\{pipeline="((?:[^"\\]|\\.)*)"\} (\S+)')
 
@@ -165,12 +168,14 @@ def metrics_of(record: Record) -> dict[str, tuple[str, float | None]]:
 def write_metrics(path: Path, record: Record) -> None:
     """Write a text file for node_exporter atomically; keep other pipelines' values, and values that this run lacks."""
     own = metrics_of(record)
-    values = {key: value for key, value in _read_metrics(path).items() if key[0] in own}
-    values |= {(name, record.pipeline): value for name, (_, value) in own.items() if value is not None}
-    named = sorted(values.items())
-    metrics = [Metric(name, own[name][0], value, {"pipeline": whose}) for (name, whose), value in named]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, exposition(metrics).encode())
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    lock.acquire(f"the metrics file {path}", wait=METRICS_WAIT)
+    with lock:
+        values = {key: value for key, value in _read_metrics(path).items() if key[0] in own}
+        values |= {(name, record.pipeline): value for name, (_, value) in own.items() if value is not None}
+        named = sorted(values.items())
+        metrics = [Metric(name, own[name][0], value, {"pipeline": whose}) for (name, whose), value in named]
+        write_whole(path, exposition(metrics).encode())
 
 
 def _read_metrics(path: Path) -> dict[tuple[str, str], float]:

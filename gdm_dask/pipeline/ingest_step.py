@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.pipeline.acquire import content_hash
-from gdm_dask.pipeline.schema import FROM_ONE, SWITCH, TEXT, Key, Pipeline, Problem, Table, as_list
+from gdm_dask.pipeline.schema import FROM_ONE, SCHEDULER, SIZE, SWITCH, TEXT, Key, Pipeline, Problem, Table, as_list
 from gdm_dask.pipeline.step import HOW, Context, NotKnown, Step
 from gdm_dask.store import FeatureStore, open_store
 
@@ -66,9 +66,9 @@ class Ingest(Step):
             "n_features": Key(int, between=FROM_ONE),
             "dtype": Key(str, choices=("auto", "float32", "float64")),
             "codec": Key(str, choices=("lz4", "zstd", "none")),
-            "block_size": TEXT,
-            "memory_limit": TEXT,
-            "scheduler": TEXT,
+            "block_size": SIZE,
+            "memory_limit": SIZE,
+            "scheduler": SCHEDULER,
             "workers": Key(int, between=FROM_ONE),
             "scratch": TEXT,
         }

@@ -36,7 +36,7 @@ def load_pipeline(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -
     try:
         if file.stat().st_size > MAX_BYTES:
             raise BadInput(f"{file}: the pipeline is larger than {MAX_BYTES} bytes")
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadInput(f"{file}: the pipeline cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -84,8 +84,10 @@ def _tell_prometheus(pipeline: Pipeline, record: Record) -> None:
         return
     try:
         write_metrics(Path(wanted), record)
-    except OSError as error:
-        logger.warning("history.prometheus: %s cannot be written: %s", wanted, error.strerror or error)
+    except (OSError, Locked) as error:
+        logger.warning(
+            "history.prometheus: %s cannot be written: %s", wanted, getattr(error, "strerror", None) or error
+        )
 
 
 def plan_pipeline(pipeline: Pipeline, start: str | None = None) -> Iterator[tuple[str, str]]:

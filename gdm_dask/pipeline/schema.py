@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gdm_dask.errors import BadInput
+from gdm_dask.system.resources import parse_bytes
+
 #: The key of a setting, and a predicate that describes its problem.
 Problem = tuple[str, str]
 
@@ -44,6 +47,7 @@ class Key:
     pattern: str = ""  # that a text must match
     several: bool = False  # a list of such values is also allowed
     pair: bool = False  # a list of two such values is required
+    size: bool = False  # a text must be a number of bytes, such as "2GB"
 
     def problem(self, value: Any) -> str | None:
         """Describe the problem of a value as a predicate; None if the value is valid."""
@@ -63,6 +67,8 @@ class Key:
             return f"must be {self._wanted()}, got {value!r}"
         if self.pattern and not re.fullmatch(self.pattern, value):
             return f"must match {self.pattern}, got {value!r}"
+        if self.size and not _is_size(value):
+            return f"must be a size, such as 2GB or 64MiB, got {value!r}"
         return None
 
     def _wanted(self) -> str:
@@ -77,6 +83,13 @@ class Key:
         return text
 
 
+def _is_size(value: str) -> bool:
+    try:
+        return bool(parse_bytes(value))
+    except BadInput:
+        return False
+
+
 @dataclass(frozen=True)
 class Table:
     """Keys of a table, and the form of nested tables with any other name that matches `NAME`; or anything."""
@@ -87,7 +100,8 @@ class Table:
 
 
 FROM_ONE = (1, float("inf"))
-TEXT, SWITCH = Key(str), Key(bool)
+TEXT, SWITCH, SIZE = Key(str), Key(bool), Key(str, size=True)
+SCHEDULER = Key(str, pattern=r"threads|processes|synchronous|local|[a-z]+://.+|.+\.json")
 #: Names that become parts of paths, so they cannot leave the folder that they are in.
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 

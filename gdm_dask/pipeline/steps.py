@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline.acquire import Acquire
 from gdm_dask.pipeline.ingest_step import Ingest
-from gdm_dask.pipeline.schema import FROM_ONE, SWITCH, TEXT, Key, Pipeline, Table
+from gdm_dask.pipeline.schema import FROM_ONE, SCHEDULER, SIZE, SWITCH, TEXT, Key, Pipeline, Table
 from gdm_dask.pipeline.step import HOW, Context, Step
 from gdm_dask.settings.constraint_files import read_constraints
 from gdm_dask.store import open_store
@@ -58,8 +58,8 @@ class Fit(Step):
             "include": Key(str, several=True),  # a list of names, or names separated by commas, or a file
             "exclude": Key(str, several=True),
             "groups_of": TEXT,  # a file
-            "memory_limit": TEXT,
-            "scheduler": TEXT,
+            "memory_limit": SIZE,
+            "scheduler": SCHEDULER,
             "tune": Table(
                 {
                     **{name: replace(key, several=True) for name, key in _TUNED.items()},

@@ -187,6 +187,19 @@ def test_what_must_be_fetched_by_hand_says_from_where_and_to_where(tmp_path, mon
         assert part in text
 
 
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/rows.svm", "rows.svm"])
+def test_a_file_that_is_nowhere_is_named(tmp_path, monkeypatch, path):
+    monkeypatch.setenv("GDM_DATA", str(tmp_path))
+    with pytest.raises(BadInput, match=rf"acquire\.rows: .*{path} does not exist"):
+        acquire("rows", {"path": path}, tmp_path, {})
+
+
+def test_a_pipe_is_refused_before_it_is_read(tmp_path):
+    os.mkfifo(tmp_path / "rows.svm")
+    with pytest.raises(BadInput, match=r"acquire\.rows: .*rows\.svm must be a file or a folder"):
+        acquire("rows", {"path": str(tmp_path / "rows.svm")}, tmp_path, {})
+
+
 def test_checksums_of_unchanged_files_are_not_computed_again(tmp_path, monkeypatch):
     file = tmp_path / "corpus" / "a.txt"
     file.parent.mkdir()

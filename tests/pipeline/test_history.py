@@ -6,6 +6,8 @@ import logging
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import dask
@@ -108,6 +110,22 @@ def test_metrics_of_two_pipelines_share_a_file(tmp_path):
         'gdm_accuracy{pipeline="b"} 0.25',
     ]
     assert sum(line.startswith("# TYPE gdm_accuracy") for line in lines) == 1
+
+
+def test_metrics_of_pipelines_that_end_together_are_all_kept(tmp_path):
+    path, n_each = tmp_path / "gdm.prom", 20
+    together = threading.Barrier(2)
+
+    def end(name):
+        together.wait(60)
+        for k in range(n_each):
+            write_metrics(path, Record("x", f"{name}{k}", "2026-01-01T00:00:00Z", "done", 0, 1.0))
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(end, "ab"))
+    lines = path.read_text().splitlines()
+    assert sum(line.startswith("gdm_run_exit_code{") for line in lines) == 2 * n_each
+    assert [file.name for file in tmp_path.iterdir()] == ["gdm.prom"]
 
 
 def test_needed_runs_are_never_removed(tmp_path):

@@ -269,6 +269,19 @@ def test_a_dry_run_writes_nothing(place):
     assert not (place / "runs").exists()
 
 
+def test_a_dry_run_names_a_missing_file(place):
+    Path("rows.svm").unlink()
+    with pytest.raises(BadInput, match=r"acquire\.rows: rows\.svm does not exist"):
+        list(plan_pipeline(load_pipeline("tiny.toml")))
+
+
+def test_checksums_of_removed_files_are_forgotten(place):
+    run()
+    Path("rows.svm").rename("moved.svm")
+    run("acquire.rows.path=moved.svm")
+    assert list(json.loads(Path("runs/tiny/manifest.json").read_bytes())["files"]) == [str(place / "moved.svm")]
+
+
 def test_the_two_parts_of_a_split_share_no_sample_and_lose_none(place, before):
     parts = [open_store(place / f"runs/tiny/data/{part}.zarr") for part in ("train", "test")]
     lines = Path("rows.svm").read_text().splitlines()

@@ -8,6 +8,7 @@ import pytest
 from helpers.soak import TINY
 
 from gdm_dask import open_store
+from gdm_dask.engine import LOCAL_SCHEDULERS
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline import load_pipeline, plan_pipeline, run_pipeline
 
@@ -47,6 +48,14 @@ BAD = [
     ('name = "tiny"', 'name = "tiny"\nfolder = "../.."', "line 2: folder must match .*, got '../..'"),
     ('name = "tiny"', 'name = "tiny"\nfolder = "/etc"', "line 2: folder must match .*, got '/etc'"),
     ("[acquire.rows]", '[acquire."../../x"]', r"acquire\.\.\./\.\./x must have a name that matches"),
+    ('path = "rows.svm"', 'path = ""', "line 4: acquire.rows.path must match .+, got ''"),
+    (
+        "tau = 0.25",
+        'memory_limit = "lots"',
+        "line 15: fit.memory_limit must be a size, such as 2GB or 64MiB, got 'lots'",
+    ),
+    ("[ingest.split]", '[ingest]\nblock_size = "0"\n[ingest.split]', "line 11: ingest.block_size must be a size"),
+    ('scheduler = "synchronous"', 'scheduler = "spark"', r"line 16: fit.scheduler must match threads\|.*, got 'spark'"),
     ("[fit]\n", "fit = 3\n[x]\n", "line 13: ingest.split.fit is not a known key"),
 ]
 
@@ -58,6 +67,16 @@ def test_errors_name_the_key_and_the_line(old, new, message):
     Path("tiny.toml").write_text(text.replace(old, new))
     with pytest.raises(BadInput, match=message):
         load_pipeline("tiny.toml")
+
+
+@pytest.mark.parametrize("scheduler", [*LOCAL_SCHEDULERS, "local", "tcp://head:8786", "run/scheduler.json"])
+def test_a_pipeline_can_name_any_scheduler(scheduler):
+    assert load_pipeline("tiny.toml", [f"fit.scheduler={scheduler}"]).table("fit")["scheduler"] == scheduler
+
+
+def test_a_byte_order_mark_is_no_part_of_a_pipeline():
+    Path("tiny.toml").write_text(TINY, "utf-8-sig")
+    assert load_pipeline("tiny.toml").name == "tiny"
 
 
 @pytest.mark.parametrize("text", ['name = "a"\n', 'name = "a"\n[ingest]\ncodec = "lz4"\n'])
