@@ -41,7 +41,9 @@ def settings_of(
     """Return the settings of the cutting plane for an estimator's parameters, checked data and its outputs."""
     parameters = estimator.get_params(deep=False)
     n_features = X.shape[0] if isinstance(X, FeatureStore) else X.shape[1]
-    constraints = constraints_from(parameters, n_features, lambda: names_in(estimator, X))
+    constraints = constraints_from(
+        parameters, n_features, lambda: names_in(estimator, X), getattr(X, "covariates", None)
+    )
     return settings_from(parameters, n_features, target.kind, Y, weights, constraints)
 
 

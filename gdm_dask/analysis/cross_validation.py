@@ -99,7 +99,7 @@ def _scores(
     class_weight = parameters.get("class_weight")
     weights = [sample_weights(store.sample_weight, class_weight, classes, codes, split.train) for split in splits]
     own = None if store.sample_weight is None else store.sample_weight[train]
-    constraints = constraints_from(parameters, store.shape[0], lambda: names_in(None, store))
+    constraints = constraints_from(parameters, store.shape[0], lambda: names_in(None, store), store.covariates)
     settings = [
         settings_from({**parameters, **chosen}, store.shape[0], target.kind, outputs[:, train], own, constraints)
         for chosen in combinations

@@ -139,6 +139,8 @@ def evaluate(
     decision values are computed by Dask tasks over the samples, with `dask_ml.wrappers.ParallelPostFit`, on the Dask
     scheduler of this name or address.
     """
+    if store.target is None:
+        raise BadInput(f"{store.url}: the store has no targets to compare predictions with: ingest it with --target")
     try:
         y = Labelled(store, model).y
     except BadInput as error:

@@ -96,7 +96,7 @@ def fit_subsamples(
     target, Y = _outputs(model, X, y, n_samples)
     codes, classes = target.members(Y).argmax(axis=0), np.array(getattr(target, "classes", ()))
     parameters = model.get_params(deep=False)
-    constraints = constraints_from(parameters, n_features, lambda: names_in(model, X))
+    constraints = constraints_from(parameters, n_features, lambda: names_in(model, X), getattr(X, "covariates", None))
     own = X.sample_weight if isinstance(X, FeatureStore) else None
     problems = []
     for repeat in range(n_repeats):

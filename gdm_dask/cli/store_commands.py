@@ -36,7 +36,7 @@ Targets = Annotated[
         "--labels",
         metavar="COLUMN|FILE",
         help="Labels or numbers: a column of a table or of obs, or for any matrix a file (.npy, .csv, .tsv or text) or "
-        "a column of one (cells.csv:cell_type).",
+        "a column of one (cells.csv:cell_type, people.pheno:height).",
     ),
 ]
 SampleWeight = Annotated[
@@ -51,6 +51,17 @@ Task = Annotated[str | None, typer.Option(help="classification or regression; by
 NFeatures = Annotated[int | None, typer.Option(help="Number of features; features beyond it are dropped.")]
 Like = Annotated[str | None, typer.Option(help="Store whose features and target to use, for test sets.")]
 IndexBase = Annotated[int, typer.Option(help="Number of the first feature in the text: 1 or 0.")]
+Covariates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|COLUMNS",
+        help="Covariates, which become further features that fits include: a table (.csv, .tsv, or text in columns), "
+        "or some columns of it (people.cov:age,sex) or of obs (age,batch).",
+    ),
+]
+OnMissing = Annotated[
+    str, typer.Option(help="On a sample without a target or a covariate: raise an error, or drop it and count it.")
+]
 OnError = Annotated[str, typer.Option(help="On a malformed line: raise an error, or skip the line and count it.")]
 DType = Annotated[str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")]
 Codec = Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) or none.")]
@@ -111,6 +122,8 @@ def ingest(
     task: Task = None,
     n_features: NFeatures = None,
     like: Like = None,
+    covariates: Covariates = None,
+    on_missing: OnMissing = "raise",
     index_base: IndexBase = 1,
     on_error: OnError = "raise",
     dtype: DType = "auto",
@@ -147,6 +160,8 @@ def ingest(
 
       gdm ingest counts.npz counts.zarr --target y.txt --memory-limit 2GB
 
+      gdm ingest people.bed people.zarr --covariates people.cov:age,sex --on-missing drop
+
       gdm ingest --text mails/ mails.zarr --strip-headers --ngrams 4 --min-df 2
     """
     if len(paths) < 2:
@@ -179,7 +194,7 @@ def ingest(
             source, store, target, task=task, n_features=n_features, like=like,
             index_base=index_base, on_error=on_error, dtype=dtype, codec=codec, block_bytes=block_size,
             memory_limit=memory_limit, scheduler=chosen, n_workers=workers, scratch=scratch, overwrite=overwrite,
-            storage_options=storage, run_bytes=run_size, **options,
+            storage_options=storage, run_bytes=run_size, covariates=covariates, on_missing=on_missing, **options,
         )  # fmt: skip
     features, samples = done.store.shape
     out.print(
@@ -238,6 +253,7 @@ def describe(store: FeatureStore) -> dict[str, Any]:
         "feature_names": store.has_names,
         "sample_ids": store.sample_ids is not None,
         "sample_weight": store.sample_weight is not None,
+        "covariates": store.covariates,
         "fingerprint": store.fingerprint,
         "provenance": store.manifest.provenance,
     }
@@ -287,6 +303,7 @@ def info(
         ("shape", f"{facts['features']:,} features x {facts['samples']:,} samples"),
         ("nonzeros", f"{facts['nonzeros']:,} (density {facts['density']:.3g})"),
         ("target", _target_text(facts) + ("; with sample weights" if facts["sample_weight"] else "")),
+        *([("covariates", ", ".join(facts["covariates"]))] if facts["covariates"] else []),
         ("layout", f"{facts['kind']}, values: {facts['values']}, codec: {facts['codec']}"),
         ("blocks", f"{facts['blocks']:,} of about {format_bytes(facts['bytes_decoded'] / max(1, facts['blocks']))}"),
         ("size", f"{format_bytes(facts['bytes_on_disk'])} on disk, {format_bytes(facts['bytes_decoded'])} decoded "

@@ -17,7 +17,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -28,6 +28,7 @@ from gdm_dask.engine import Engine, open_engine
 from gdm_dask.errors import BadInput, GdmError, MemoryLimitTooLow
 from gdm_dask.ingestion import plan
 from gdm_dask.ingestion import sample_weights as given_weights
+from gdm_dask.ingestion.covariates import Covariates, drop_incomplete, read_covariates, with_covariates
 from gdm_dask.ingestion.merge import make_blocks
 from gdm_dask.ingestion.objects import is_dask
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
@@ -39,6 +40,7 @@ from gdm_dask.store.arrays import ArrayEntry, write_array, write_group, write_te
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder, Url
 from gdm_dask.store.memory import MemoryStore
+from gdm_dask.store.sample_tables import Column
 from gdm_dask.store.targets import infer_target
 from gdm_dask.system.progress import compile_seconds
 from gdm_dask.system.resources import default_memory_limit, n_cores, parse_bytes
@@ -57,6 +59,7 @@ class IngestReport:
     blocks_written: int = 0
     blocks_kept: int = 0
     skipped_lines: int = 0
+    dropped_samples: int = 0
     unseen_nonzeros: int = 0
     compiling: float = 0.0  #: Seconds spent compiling kernels in this process.
 
@@ -116,6 +119,8 @@ def run_ingest(
     storage_options: dict[str, Any] | None = None,
     run_bytes: int | str | None = None,
     sample_weight: Any = None,
+    covariates: Any = None,
+    on_missing: str = "raise",
 ) -> IngestReport:
     """Ingest a source and return a report. See `ingest`.
 
@@ -160,6 +165,13 @@ def run_ingest(
     sample_weight : array, path or name, optional
         Nonnegative weights of the samples, which fits on the store use unless they are given others: an array, a file,
         or the name of a column of a DataFrame, of a table, or of the ``.csv`` file of the targets.
+    covariates : path or DataFrame, optional
+        A table of covariates, which become further features, behind those of the source: the path of a text with names
+        of columns, all or some of which are used (``"people.cov:age,sex"``), names of columns of ``obs``
+        (``"batch,age"``), or a pandas DataFrame. Samples are found by their ids. Text becomes zeros and ones. Fits on
+        the store include them by default.
+    on_missing : {"raise", "drop"}
+        Whether a sample without a target, or without a covariate, stops the ingest, or is dropped and counted.
     """
     compiled = compile_seconds()
     if isinstance(like, (str, os.PathLike)):
@@ -172,15 +184,32 @@ def run_ingest(
     options = IngestOptions(
         n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task, weight_column
     )
-    y, sample_weight = (_reachable(one, storage_options) if isinstance(one, str) else one for one in (y, sample_weight))
+    if on_missing not in ("raise", "drop"):
+        raise BadInput(f"`on_missing` must be 'raise' or 'drop', got {on_missing!r}")
+    y, sample_weight, covariates = (
+        _reachable(one, storage_options) if isinstance(one, str) else one for one in (y, sample_weight, covariates)
+    )
     if hasattr(source, "columns") or sample_weight is not None:
         source, y, sample_weight = given_weights.take_columns(source, y, sample_weight)
     given = open_source(_reachable(source, storage_options), y, options)
     facts = given.facts
     sample_weight = sample_weight if facts.sample_weight is None else facts.sample_weight
+    weights = _known_weights(sample_weight, facts.n_samples, facts.sample_ids)
+    if feature_names is not None:
+        given = given.with_facts(feature_names=_names_given(feature_names, n_features or facts.n_features))
+    beside = _covariates(covariates, given.facts, like, n_features)
+    kept = None
+    if beside is not None or isinstance(given.facts.labels, Column):
+        given, beside, kept = drop_incomplete(given, beside, on_missing)
+    if kept is not None:
+        weights = None if weights is None else weights[kept]
+        logger.warning("%d of %d samples without a target or a covariate were dropped", (~kept).sum(), len(kept))
+    if beside is not None:
+        given = with_covariates(given, beside, None if like is None else like.feature_names)
+        options = options if n_features is None else replace(options, n_features=given.facts.n_features)
+    facts = given.facts
     targets = _known_targets(facts, like, task, os.fspath(y) if isinstance(y, (str, os.PathLike)) else facts.where)
-    weights = _known_weights(sample_weight, facts.n_samples)
-    names = _feature_names(feature_names, facts, like, n_features)
+    names = _feature_names(facts, like, options.n_features)
     limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     staging = Staging(Folder(path, storage_options), scratch)
     job = {
@@ -191,6 +220,8 @@ def run_ingest(
         "like": None if like is None else like.fingerprint,
         "targets": targets,
         "sample_weight": None if sample_weight is None else given_weights.identity_of(sample_weight),
+        "covariates": None if beside is None else beside.identity,
+        "kept": None if kept is None else crc32c(kept.tobytes()),
         "format_version": layout.FORMAT_VERSION,
         "cuts_version": CUTS_VERSION,
     }
@@ -208,20 +239,21 @@ def run_ingest(
             parts = summarise(runs, facts, options, None if like is None else like.target)
             weights = _known_weights(sample_weight, parts.n_samples) if weights is None else weights
             entries, blocks_kept = make_blocks(parts, staging, engine, options, names, limit)
-        store = _publish(parts, entries, facts, staging, options, weights)
+        n_dropped = 0 if kept is None else int((~kept).sum())
+        store = _publish(parts, entries, facts, staging, options, weights, beside, n_dropped)
     if parts.skipped:
         logger.warning("%d malformed lines were skipped", parts.skipped)
     if parts.unseen:
         logger.warning("%d nonzeros of features beyond the %d known ones were ignored", parts.unseen, parts.n_features)
     return IngestReport(
-        store, len(runs) - runs_kept, runs_kept, len(entries) - blocks_kept, blocks_kept, parts.skipped, parts.unseen,
-        compile_seconds() - compiled,
+        store, len(runs) - runs_kept, runs_kept, len(entries) - blocks_kept, blocks_kept, parts.skipped, n_dropped,
+        parts.unseen, compile_seconds() - compiled,
     )  # fmt: skip
 
 
 def _publish(
     parts: Partition, entries: list[layout.BlockEntry], facts: SourceFacts, staging: Staging, options: IngestOptions,
-    weights: np.ndarray | None,
+    weights: np.ndarray | None, beside: Covariates | None, n_dropped: int,
 ) -> FeatureStore:  # fmt: skip
     """Finish the store and open it."""
     if sum(entry.nnz for entry in entries) != parts.nnz or entries[-1].stop != parts.n_features:
@@ -235,6 +267,7 @@ def _publish(
         "files": facts.identity.get("files", []),
         "parameters": asdict(options),
         "skipped_lines": parts.skipped,
+        "dropped_samples": n_dropped,
         "unseen_nonzeros": parts.unseen,
         "versions": {name: version(name) for name in ("gdm_dask", "numpy", "numcodecs")}
         | {"python": platform.python_version()},
@@ -242,6 +275,7 @@ def _publish(
     manifest = layout.Manifest(
         parts.kind, (parts.n_features, parts.n_samples), parts.nnz, parts.value_type, options.codec,
         None if parts.target is None else parts.target.to_json(), entries, arrays, provenance,
+        covariates=[] if beside is None else beside.entries,
     )  # fmt: skip
     staging.mark_finished(manifest.fingerprint)
     layout.write_manifest(staging.store, manifest)
@@ -301,11 +335,24 @@ def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:
     return None
 
 
-def _known_weights(sample_weight: Any, n_samples: int | None) -> np.ndarray | None:
+def _covariates(given: Any, facts: SourceFacts, like: FeatureStore | None, n_features: int | None) -> Covariates | None:
+    """Return the covariates, which must be those of `like`."""
+    known = [] if like is None else like.manifest.covariates
+    if given is not None:
+        return read_covariates(given, facts, None if like is None else n_features, None if like is None else known)
+    if known:
+        raise BadInput(
+            f"the store given as `like` has the covariates {', '.join(one.name for one in known)}: pass those of these "
+            "samples, too (--covariates)"
+        )
+    return None
+
+
+def _known_weights(sample_weight: Any, n_samples: int | None, ids: list[str] | None = None) -> np.ndarray | None:
     """Return the sample weights if there are any and the number of samples is known; refuse wrong ones."""
     if sample_weight is None or n_samples is None:
         return None
-    return given_weights.load_weights(sample_weight, n_samples)
+    return given_weights.load_weights(sample_weight, n_samples, ids)
 
 
 def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | None, where: str) -> list[Any] | None:
@@ -317,17 +364,20 @@ def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | No
     return [target.to_json(), crc32c(target.pack(facts.labels, where))]  # type: ignore[arg-type]
 
 
-def _feature_names(
-    given: list[str] | None, facts: SourceFacts, like: FeatureStore | None, n_features: int | None
-) -> list[str] | None:
-    """Return the names of the stored features: as given, else from the source, else from `like`."""
-    names = facts.feature_names if given is None else [str(name) for name in given]
+def _names_given(names: list[str], size: int | None) -> list[str]:
+    """Return names given by the user; refuse another number of them than of features."""
+    if size is not None and len(names) != size:
+        raise BadInput(f"expected {size} feature names, one per feature, got {len(names)}")
+    return [str(name) for name in names]
+
+
+def _feature_names(facts: SourceFacts, like: FeatureStore | None, n_features: int | None) -> list[str] | None:
+    """Return the names of the stored features: from the source or the user, else from `like`."""
+    names = facts.feature_names
     known = None if like is None else like.feature_names
     size = n_features or facts.n_features
     if names is None:
         return known
-    if given is not None and size is not None and len(names) != size:
-        raise BadInput(f"expected {size} feature names, one per feature, got {len(names)}")
     for number, (name, expected) in enumerate(zip(names, known or [], strict=False)):
         if name != expected:
             raise BadInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from crc32c import crc32c
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import computed
 from gdm_dask.settings.weights import check_weights
-from gdm_dask.store.folder import file_info
-from gdm_dask.store.target_files import as_columns, read_targets, read_words, split_column
+from gdm_dask.store.folder import Url, file_info, options_of
+from gdm_dask.store.sample_tables import numbered, read_rows, split_columns
+from gdm_dask.store.target_files import known_words, read_targets
 
 
 def take_columns(source: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
@@ -35,23 +37,23 @@ def take_columns(source: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any
         values = {name: _values(source[name]) for name in taken}
         given = [values[name] if isinstance(name, str) and name in values else name for name in (y, sample_weight)]
         return source.drop(columns=taken) if taken else source, *given
-    if _is_path(sample_weight) and _is_path(y) and os.fspath(y).lower().endswith(".csv"):
+    if _is_path(sample_weight) and _is_path(y) and ".csv" in os.fspath(y).lower():
         return source, *_split_file(os.fspath(y), os.fspath(sample_weight))
     return source, y, sample_weight
 
 
-def load_weights(sample_weight: Any, n_samples: int) -> np.ndarray:
+def load_weights(sample_weight: Any, n_samples: int, ids: Sequence[str] | None = None) -> np.ndarray:
     """Return the weights of all samples, checked; `sample_weight` is an array, or the path of a file."""
     if _is_path(sample_weight):
         path = os.fspath(sample_weight)
-        return check_weights(read_targets(path, n_samples, "weights"), n_samples, path)
+        return check_weights(read_targets(path, n_samples, "weights", ids).refuse(), n_samples, path)
     return check_weights(_values(sample_weight), n_samples)
 
 
 def identity_of(sample_weight: Any) -> Any:
     """Return what identifies the weights, so that an ingest resumes only with the same ones."""
     if _is_path(sample_weight):
-        return file_info(split_column(os.fspath(sample_weight))[0])
+        return file_info(split_columns(os.fspath(sample_weight))[0])
     return crc32c(np.ascontiguousarray(_values(sample_weight)).tobytes())
 
 
@@ -65,10 +67,14 @@ def _values(column: Any) -> np.ndarray:
 
 def _split_file(path: str, name: str) -> tuple[Any, Any]:
     """Return targets and weights from a ``.csv`` file with a column of this name; else both paths."""
-    head, *rows = read_words(path) or [[]]
+    file, column = split_columns(path)
+    head, *rows = read_rows(file, "labels")[0] or [[]]
     if name not in head or any(len(row) != len(head) for row in rows):
         return path, name
+    if column is not None:
+        return path, Url(f"{file}:{name}", options_of(path))
     if len(head) == 1 or not rows:
         raise BadInput(f"{path}: there are no targets beside the column {name!r}")
     table, place = np.array(rows), head.index(name)
-    return as_columns(np.delete(table, place, axis=1)), table[:, place]
+    targets = known_words(np.delete(table, place, axis=1), numbered(f"{path}: there is no value"))
+    return targets, table[:, place]

@@ -15,6 +15,7 @@ class Slab:
     """Consecutive samples with all of their features, or loose nonzeros of any samples."""
 
     n_samples: int  # 0 if `samples` are numbers within the whole set
+    first_sample: int | None = None  # number of the first one within the whole set, if the source knows it
     labels: np.ndarray | None = None  # if the source carries them
     features: np.ndarray | None = None  # of the nonzeros, uint32
     samples: np.ndarray | None = None  # of the nonzeros, uint32; within the slab, or within the whole set
@@ -50,11 +51,37 @@ class Slab:
         dropped = len(kept) - int(np.count_nonzero(kept))
         return replace(self, unseen=self.unseen + (dropped if unseen else 0), **parts)
 
+    def some(self, kept: np.ndarray) -> Slab:
+        """Return the slab with only some samples; `kept` is a mask of its own, or of all, samples.
+
+        >>> slab = sparse_slab(np.array([7, 2, 7]), np.array([0, 1, 2]), np.array([1.0, 2.0, 3.0]), n_samples=3)
+        >>> some = slab.some(np.array([True, False, True]))
+        >>> some.n_samples, some.features.tolist(), some.samples.tolist()
+        (2, [7, 7], [0, 1])
+        """
+        n_samples = int(kept.sum()) if self.n_samples else 0
+        labels = None if self.labels is None else self.labels[kept]
+        if self.dense is not None:
+            return replace(self, n_samples=n_samples, labels=labels, dense=self.dense[kept])
+        assert self.samples is not None
+        numbers = (np.cumsum(kept) - 1).astype(np.uint32)
+        only = self.only(kept[self.samples])
+        assert only.samples is not None
+        return replace(only, n_samples=n_samples, labels=labels, samples=numbers[only.samples])
+
+    def of_samples(self, values: np.ndarray) -> np.ndarray:
+        """Return the entries of the slab's samples, of an array with an entry for each sample of the whole set."""
+        if self.n_samples == 0 and self.dense is None:
+            return values
+        if self.first_sample is None:
+            raise BadInput("samples of this source cannot be dropped or given covariates: their numbers are not known")
+        return values[self.first_sample : self.first_sample + self.n_samples]
+
 
 def dense_slab(rows: np.ndarray, first_sample: int) -> Slab:
     """Make a slab of dense rows of samples."""
     check_finite(rows, first_sample)
-    return Slab(rows.shape[0], dense=rows)
+    return Slab(rows.shape[0], first_sample, dense=rows)
 
 
 def sparse_slab(
@@ -65,7 +92,7 @@ def sparse_slab(
     check_finite(values, first_sample, samples, features)
     values = as_floats(values)
     features, samples = features.astype(np.uint32, copy=False), samples.astype(np.uint32, copy=False)
-    return Slab(n_samples, None, features, samples, values, entries=entries).only(values != 0)
+    return Slab(n_samples, first_sample, None, features, samples, values, entries=entries).only(values != 0)
 
 
 def check_finite(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -12,7 +14,8 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.store.chunks import check_codec
 from gdm_dask.store.layout import MAX_BLOCK_BYTES
-from gdm_dask.store.target_files import check_targets
+from gdm_dask.store.sample_tables import Column
+from gdm_dask.store.target_files import find_targets
 from gdm_dask.store.targets import TASKS
 from gdm_dask.system.resources import format_bytes
 
@@ -87,6 +90,27 @@ class OneSlab:
 
 
 @dataclass(frozen=True)
+class ChangedPart:
+    """A part whose slabs are changed when they are loaded."""
+
+    whole: SourcePart
+    change: Callable[[Slab], Slab]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the part."""
+        return self.whole.nbytes
+
+    def slabs(self) -> Iterator[Callable[[], Slab]]:
+        """Yield the functions that load and change the slabs."""
+        return (partial(_changed, load, self.change) for load in self.whole.slabs())
+
+
+def _changed(load: Callable[[], Slab], change: Callable[[Slab], Slab]) -> Slab:
+    return change(load())
+
+
+@dataclass(frozen=True)
 class SourceFacts:
     """Facts about a source that are known before it is read."""
 
@@ -98,10 +122,11 @@ class SourceFacts:
     n_samples: int | None = None
     n_features: int | None = None
     n_entries: int | None = None  # that a file declares, zeros included
-    labels: np.ndarray | None = None  # or numbers; None if the slabs carry them, or if there are none
+    labels: np.ndarray | Column | None = None  # or numbers; None if the slabs carry them, or if there are none
     sample_weight: np.ndarray | None = None  # from a column
     feature_names: list[str] | None = None
     sample_ids: list[str] | None = None
+    column: Callable[[str], Column | None] | None = None  # finds a column beside the matrix, such as one of obs
     vocabulary: Vocabulary | None = None  # of documents, to be kept in the store
     scratch_factor: int = 1  # upper bound on the bytes of scratch per byte of source
     least_run_bytes: int = 0  # the smallest piece of the source may need that much
@@ -110,6 +135,11 @@ class SourceFacts:
         for name, size in (("samples", self.n_samples), ("features", self.n_features)):
             if size is not None and not 0 <= size <= MAX_COUNT:
                 raise BadInput(f"{self.where}: a store can hold at most {MAX_COUNT} {name}, got {size}")
+
+    def only(self, kept: np.ndarray) -> dict[str, Any]:
+        """Return the facts that differ if only some samples are kept."""
+        ids = None if self.sample_ids is None else np.array(self.sample_ids, object)[kept].tolist()
+        return {"n_samples": int(kept.sum()), "sample_ids": ids}
 
     @property
     def where(self) -> str:
@@ -138,6 +168,28 @@ class Source:
     def parts(self, max_bytes: int) -> Sequence[SourcePart]:
         """Cut the source into parts of about `max_bytes`, in order."""
         return self.cut(max_bytes)
+
+    def with_facts(self, **facts: Any) -> Self:
+        """Return the same source with other facts."""
+        found = copy(self)
+        found.facts = replace(self.facts, **facts)
+        return found
+
+    def changed(self, change: Callable[[Slab], Slab], **facts: Any) -> Source:
+        """Return a source with other slabs and other facts; a slab and the one made from it share the memory."""
+        least = 2 * self.facts.least_run_bytes
+        return Source(
+            replace(self.facts, least_run_bytes=least, **facts),
+            lambda max_bytes: [ChangedPart(part, change) for part in self.parts(max(1, max_bytes // 2))],
+        )
+
+    def only(self, kept: np.ndarray) -> Source:
+        """Return the source with only some of its samples; `kept` is a mask, (n_samples,)."""
+        return self.changed(partial(_only, kept=kept), **self.facts.only(kept))
+
+
+def _only(slab: Slab, kept: np.ndarray) -> Slab:
+    return slab.some(slab.of_samples(kept))
 
 
 def dense_facts(
@@ -186,6 +238,6 @@ def only_file(paths: list[str]) -> str:
     return paths[0]
 
 
-def as_labels(y: Any, n_samples: int, where: str, ids: Sequence[str] | None = None) -> np.ndarray | None:
-    """Return labels or numbers with one entry per sample, from an array or a file; None if not given."""
-    return None if y is None else check_targets(y, n_samples, where, ids)
+def as_labels(y: Any, n_samples: int, where: str, ids: Sequence[str] | None = None) -> Column | None:
+    """Return labels or numbers, some of which may be missing, from an array or a file; None if not given."""
+    return None if y is None else find_targets(y, n_samples, where, ids)

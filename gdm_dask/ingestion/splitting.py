@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.ingestion.source import Source, SourcePart
+from gdm_dask.ingestion.source import ChangedPart, Source
 from gdm_dask.ingestion.sources.lookalikes.rows import mix
 from gdm_dask.system.jit import allocating
 
@@ -29,34 +28,14 @@ def split_source(source: Source, test_fraction: float, seed: int, part: str) -> 
     description = {**facts.description, "part": part, "test_fraction": test_fraction, "split_seed": seed}
     return Source(
         replace(facts, description=description, n_samples=None),
-        lambda max_bytes: [SplitPart(whole.nbytes, whole, side) for whole in source.parts(max_bytes)],
+        lambda max_bytes: [ChangedPart(whole, side) for whole in source.parts(max_bytes)],
     )
 
 
-@dataclass(frozen=True)
-class SplitPart:
-    """The samples on one side of a part of the source."""
-
-    nbytes: int
-    whole: SourcePart
-    side: Callable[[Callable[[], Slab]], Slab]
-
-    def slabs(self) -> Iterator[Callable[[], Slab]]:
-        """Yield the slabs with the samples of this side."""
-        return (partial(self.side, load) for load in self.whole.slabs())
-
-
-def one_side(load: Callable[[], Slab], test_fraction: float, seed: int, part: str) -> Slab:
+def one_side(slab: Slab, test_fraction: float, seed: int, part: str) -> Slab:
     """Return the samples of a slab that belong to the training or test part."""
-    slab = load()
-    assert slab.labels is not None
-    assert slab.samples is not None
     is_test = chances(slab, seed) < test_fraction
-    kept = is_test if part == "test" else ~is_test
-    numbers = (np.cumsum(kept) - 1).astype(np.uint32)
-    some = slab.only(kept[slab.samples])
-    assert some.samples is not None
-    return replace(some, n_samples=int(kept.sum()), labels=slab.labels[kept], samples=numbers[some.samples])
+    return slab.some(is_test if part == "test" else ~is_test)
 
 
 def chances(slab: Slab, seed: int) -> np.ndarray:

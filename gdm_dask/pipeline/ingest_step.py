@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gdm_dask.errors import BadInput, DamagedStore
@@ -23,8 +23,10 @@ _SET = Table(
         "index_base": Key(int, between=(0, 1)),
         "on_error": Key(str, choices=("raise", "skip")),
         # matrix
-        "labels": TEXT,  # acquired file with the labels, second in `files`
+        "labels": TEXT,  # acquired file with the labels, or a column of it (people:height)
         "target": TEXT,  # column of a table
+        "covariates": TEXT,  # acquired table, or some columns of it (people:age,sex), or columns of obs
+        "on_missing": Key(str, choices=("raise", "drop")),
         # arrays
         "x": TEXT,
         "y": TEXT,
@@ -99,7 +101,7 @@ class Ingest(Step):
     def _problem_of_set(part: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Problem | None:
         reader, files = table["reader"], settings.get("acquire", {})
         for key in ("files", "labels"):
-            for name in as_list(table.get(key, [])):
+            for name in (one.partition(":")[0] for one in as_list(table.get(key, []))):
                 if name not in files:
                     known = ", ".join(files) or "none"
                     return f"ingest.{part}.{key}", f"names [acquire.{name}], which is missing; there are {known}"
@@ -107,21 +109,30 @@ class Ingest(Step):
         return None if needed in table else (f"ingest.{part}.{needed}", f"is missing: the {reader} reader needs it")
 
     @staticmethod
-    def _files_of(settings: Mapping[str, Any]) -> list[str]:
-        """Return the acquired files of a set, with the file of its labels last."""
-        labels = as_list(settings.get("labels", [])) if settings["reader"] == "matrix" else []
-        return [*as_list(settings.get("files", [])), *labels]
+    def _files_of(settings: Mapping[str, Any], files: Container[str]) -> list[str]:
+        """Return the acquired files of a set, with those of its labels and covariates last."""
+        return [*as_list(settings.get("files", [])), *Ingest._tables_of(settings, files).values()]
+
+    @staticmethod
+    def _tables_of(settings: Mapping[str, Any], files: Container[str]) -> dict[str, str]:
+        """Return the acquired files of the labels and the covariates of a matrix, by key."""
+        names = {key: settings[key].partition(":")[0] for key in ("labels", "covariates") if key in settings}
+        return {key: name for key, name in names.items() if settings["reader"] == "matrix" and name in files}
 
     def _given(self, context: Context) -> Part:
         from gdm_dask.pipeline.readers import Part
 
         sets = context.pipeline.table("ingest")
         settings = sets.get(self.part) or sets["train"]
-        names = self._files_of(settings)
-        if not context.files.keys() >= set(names):
+        acquired = context.pipeline.settings.get("acquire", {})
+        if not context.files.keys() >= set(self._files_of(settings, acquired)):
             raise NotKnown
-        files = [context.files[name].path for name in names]
-        return Part(settings, files, self.part, sets.get("split"), context.pipeline.store("train"))
+        files = [context.files[name].path for name in as_list(settings.get("files", []))]
+        tables = {
+            key: f"{context.files[name].path}{settings[key][len(name) :]}"
+            for key, name in self._tables_of(settings, acquired).items()
+        }
+        return Part(settings, files, self.part, sets.get("split"), context.pipeline.store("train"), tables)
 
     def _options(self, context: Context) -> dict[str, Any]:
         return {
@@ -138,7 +149,7 @@ class Ingest(Step):
             "settings": dict(given.settings),
             "split": given.split,
             "options": {key: value for key, value in self._options(context).items() if key not in HOW},
-            "files": [context.files[name].sha256 for name in self._files_of(given.settings)],
+            "files": [context.files[name].sha256 for name in self._files_of(given.settings, context.files)],
             "train": context.of("ingest train")["identity"] if self.part == "test" else None,
         }
 

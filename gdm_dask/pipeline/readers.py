@@ -35,6 +35,7 @@ class Part:
     name: str  # "train" or "test"
     split: Mapping[str, Any] | None  # ``test_fraction`` and ``seed`` if one set is split in two
     train_store: Path | str  # may not exist yet
+    tables: Mapping[str, str] = field(default_factory=dict)  # files of labels and covariates, with names of columns
 
     @property
     def fraction(self) -> float:
@@ -82,8 +83,10 @@ def _split(source: Source, part: Part) -> Source:
 def _matrix(part: Part) -> Input:
     if part.split is not None:
         raise BadInput("ingest.split: a matrix file cannot be split: add [ingest.test], or use the arrays reader")
-    labels = str(part.files[-1]) if len(part.files) > 1 else part.settings.get("target")
-    return Input(str(part.files[0]), labels, _weighed(part.settings.get("sample_weight")))
+    given = {**part.settings, **part.tables}
+    options: dict[str, Any] = {key: given[key] for key in ("sample_weight", "covariates", "on_missing") if key in given}
+    labels = str(part.files[1]) if len(part.files) > 1 else given.get("labels", given.get("target"))
+    return Input(str(part.files[0]), labels, options)
 
 
 def _weighed(weights: Any) -> dict[str, Any]:

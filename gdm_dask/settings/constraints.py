@@ -113,10 +113,13 @@ def _described(features: np.ndarray) -> str | None:
     return f"{n_features} features with checksum {crc32c(features.tobytes()):08x}" if n_features else None
 
 
-def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Constraints | None:
+def resolve(
+    parameters: Mapping[str, Any], n_features: int, names: Names, covariates: Mapping[str, list[int]] | None = None
+) -> Constraints | None:
     """Return the constraints that the parameters of an estimator name; None if they name no feature.
 
-    `names` is called only if there are names to look up.
+    `names` is called only if there are names to look up. `covariates` are the features of each covariate of a store:
+    they are included unless they are excluded, and `include` and `exclude` may name a covariate.
 
     Examples
     --------
@@ -124,7 +127,8 @@ def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Con
     >>> found.include.tolist(), found.exclude.tolist()
     ([1, 2], [0])
     """
-    given = {name: _as_list(name, parameters.get(name)) for name in ("include", "exclude")}
+    covariates = covariates or {}
+    given = {name: _members(_as_list(name, parameters.get(name)), covariates) for name in ("include", "exclude")}
     together = named_variables(parameters.get("groups_of"), n_features)
     items = itertools.chain(*given.values(), *together.values())
     place = _places([item for item in items if isinstance(item, str)], names)
@@ -136,16 +140,22 @@ def resolve(parameters: Mapping[str, Any], n_features: int, names: Names) -> Con
     if n_features and len(exclude) == n_features:
         raise BadInput("`exclude` names all features: leave some out of it")
     labels = dict(zip(found["include"].tolist(), map(str, given["include"]), strict=True))
+    include = np.union1d(include, np.setdiff1d(list(itertools.chain(*covariates.values())), exclude).astype(np.int64))
     variables, titles = _variables(together, exclude, n_features, place)
     include = include if variables is None else variables.members_of(include)
     constraints = Constraints(include, exclude, labels, variables, titles)
     k = parameters.get("n_features_to_select")
     if k is not None and constraints.n_included > k:
         raise BadInput(
-            f"`include` must name at most n_features_to_select={k} features, got {constraints.n_included}: raise the "
-            "number, or include fewer"
+            f"`include` must name at most n_features_to_select={k} features, got {constraints.n_included}"
+            f"{', with the covariates of the store' if covariates else ''}: raise the number, or include fewer"
         )
     return constraints if len(include) or len(exclude) or variables is not None else None
+
+
+def _members(items: Sequence[Any], covariates: Mapping[str, list[int]]) -> list[Any]:
+    """Return features, with those of a covariate in place of its name."""
+    return [one for item in items for one in (covariates.get(item, [item]) if isinstance(item, str) else [item])]
 
 
 def _variables(

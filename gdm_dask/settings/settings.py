@@ -279,13 +279,15 @@ def _is(value: Any, kinds: tuple[type, ...] = (int, np.integer)) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def constraints_from(parameters: Mapping[str, Any], n_features: int, names: Names) -> Constraints | None:
+def constraints_from(
+    parameters: Mapping[str, Any], n_features: int, names: Names, covariates: Mapping[str, list[int]] | None = None
+) -> Constraints | None:
     """Constraints for the parameters of an estimator, see `resolve`; None if there are none."""
-    if all(parameters.get(name) is None for name in CONSTRAINTS):
+    if not covariates and all(parameters.get(name) is None for name in CONSTRAINTS):
         return None
     from gdm_dask.settings.constraints import resolve
 
-    return resolve(parameters, n_features, names)
+    return resolve(parameters, n_features, names, covariates)
 
 
 def settings_from(

@@ -84,6 +84,11 @@ class FeatureStore:
         return sum(entry.nbytes for entry in self.manifest.blocks)
 
     @property
+    def covariates(self) -> dict[str, list[int]]:
+        """Features of each covariate, which fits include by default."""
+        return {one.name: one.features for one in self.manifest.covariates}
+
+    @property
     def classes(self) -> list[Any]:
         """The classes, sorted; empty for a store of numbers or without targets."""
         return list(getattr(self.target, "classes", ()))

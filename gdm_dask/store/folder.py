@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import os
 import re
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 import numpy as np
@@ -36,6 +40,10 @@ _SUITABLE: dict[str, dict[str, Any]] = {
 
 #: What file systems call the time of the last change, or the version of a file.
 _VERSIONS = ("mtime", "ETag", "etag", "last_modified", "LastModified", "updated", "created")
+
+COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+#: Errors for compressed data that is damaged or cut off.
+DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 #: Suffix of files that are being written; a killed writer may leave some.
 UNFINISHED = ".tmp"
@@ -254,6 +262,26 @@ def open_file(path: str) -> io.BufferedReader:
         from gdm_dask.store.remote import RemoteFile
 
         return io.BufferedReader(RemoteFile(path), WINDOW)
+
+
+def compression_of(path: str) -> str | None:
+    """Return the compression suffix of a file name, or None."""
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix if suffix in COMPRESSIONS else None
+
+
+@contextmanager
+def open_text(path: str) -> Iterator[IO[bytes]]:
+    """Open a plain or compressed file for reading lines."""
+    suffix = compression_of(path)
+    with open_file(path) as raw:
+        if suffix is None:
+            yield raw
+            return
+        try:
+            yield COMPRESSIONS[suffix](raw)
+        except DAMAGED as error:
+            raise BadInput(f"{path}: the file is damaged or cut off: {error}. Fetch it again.") from error
 
 
 def file_info(path: str) -> dict[str, Any]:

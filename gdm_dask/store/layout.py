@@ -48,6 +48,7 @@ from gdm_dask.store.arrays import (
     write_text,
 )
 from gdm_dask.store.folder import PARTIAL, Folder
+from gdm_dask.store.sample_tables import Covariate
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.scratch import Buffers
 
@@ -112,11 +113,16 @@ class Manifest:
     arrays: dict[str, ArrayEntry]
     provenance: dict[str, Any] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
+    covariates: list[Covariate] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; covariates only if there are any, as older versions do not know the key."""
+        return {key: value for key, value in asdict(self).items() if value or key != "covariates"}
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over shape, target and the checksums of all chunks: equal for equal content."""
-        content = {key: value for key, value in asdict(self).items() if key not in ("provenance", "format_version")}
+        content = {key: value for key, value in self.to_json().items() if key not in ("provenance", "format_version")}
         if self.format_version == 1:
             content["classes"] = content.pop("target")["classes"]
         return hashlib.sha256(_canonical(content)).hexdigest()
@@ -128,7 +134,7 @@ def _canonical(document: Any) -> bytes:
 
 def write_manifest(folder: Folder, manifest: Manifest) -> None:
     """Write the root group. It is written last: a folder without it is not a store."""
-    body = {"format": FORMAT, **asdict(manifest)}
+    body = {"format": FORMAT, **manifest.to_json()}
     body["sha256"] = hashlib.sha256(_canonical(body)).hexdigest()
     root = {"zarr_format": 3, "node_type": "group", "attributes": {"gdm_dask": body}}
     folder.write(ROOT, json.dumps(root).encode())
@@ -172,6 +178,7 @@ def _manifest_of(body: dict[str, Any], version: int) -> Manifest:
         raise ValueError(f"its shape is {body['shape']}")
     body["blocks"] = [BlockEntry.from_json(entry) for entry in body["blocks"]]
     body["arrays"] = {name: ArrayEntry(**entry) for name, entry in body["arrays"].items()}
+    body["covariates"] = [Covariate(**entry).within(n_features) for entry in body.get("covariates", [])]
     manifest = Manifest(**body)
     if manifest.kind not in ("sparse", "dense") or manifest.value_type not in ("one", "uint8", "float32", "float64"):
         raise ValueError(f"a {manifest.kind} store of {manifest.value_type} values is not known")

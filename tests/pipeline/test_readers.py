@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers.instances import informative
@@ -47,6 +48,56 @@ def test_labels_have_to_be_acquired(tmp_path: Path) -> None:
     (tmp_path / "matrix.toml").write_text(MATRIX.format(files='files = "x"\nlabels = "z"'))
     with pytest.raises(BadInput, match=r"line 10: ingest\.train\.labels names \[acquire\.z\], .*; there are x, y"):
         load_pipeline(tmp_path / "matrix.toml")
+
+
+COVARIATES = """
+name = "people"
+[acquire.x]
+path = "x.npz"
+[acquire.people]
+path = "people.cov"
+[acquire.others]
+path = "others.cov"
+[ingest.train]
+reader = "matrix"
+files = "x"
+labels = "people:height"
+covariates = "people:age,sex"
+on_missing = "drop"
+[ingest.test]
+reader = "matrix"
+files = "x"
+labels = "others:height"
+covariates = "others:age,sex"
+[fit]
+n_features_to_select = 4
+scheduler = "synchronous"
+[report]
+form = "md"
+"""
+
+
+def test_covariates_of_a_matrix_lie_in_a_table(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GDM_RUNS", raising=False)
+    sp.save_npz("x.npz", sp.csr_array(ROWS.T))
+    n_samples = ROWS.shape[1]
+    people = pd.DataFrame({"height": ROWS[3] + np.arange(n_samples) / 7, "age": np.arange(n_samples) % 9, "sex": "F"})
+    people.loc[::2, "sex"] = "M"
+    people.loc[[0, 5], "height"] = np.nan
+    people.to_csv("people.cov", sep=" ", index=False, na_rep="NA")
+    people.fillna(3.5).to_csv("others.cov", sep=" ", index=False)
+    Path("people.toml").write_text(COVARIATES)
+    assert run_pipeline(load_pipeline("people.toml")).status == "done"
+    train, test = (open_store(f"runs/people/data/{part}.zarr") for part in ("train", "test"))
+    assert train.shape == (len(ROWS) + 2, n_samples - 2)
+    assert list(train.covariates) == list(test.covariates) == ["age", "sex"]
+    np.testing.assert_array_equal(train.y, people["height"].dropna())
+    before = train.means[len(ROWS)]
+    people.assign(age=people["age"] + 1).to_csv("people.cov", sep=" ", index=False, na_rep="NA")
+    run_pipeline(load_pipeline("people.toml"))
+    means = open_store("runs/people/data/train.zarr").means
+    assert means[len(ROWS)] == pytest.approx(before + 1)
 
 
 def npy(array: np.ndarray) -> bytes:

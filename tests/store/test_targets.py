@@ -207,11 +207,11 @@ def test_fit_with_a_file_of_targets(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("lines", "options", "problem"),
     [
-        (["1"] * 60, (), "every sample has the label 1"),
-        (["1", "nan"] * 30, (), "sample 1 has no label"),
-        (["a", "b"] * 30, ("--task", "regression"), "regression needs numbers"),
-        (["a,b"] * 60, (), "labels must have shape (n_samples,), got (60, 2): choose one column"),
-        (["id,type", *["1,b", "2,", "3,"] * 20], (), "there is no value for sample 1 (counted from 0) and 39 others"),
+        (["1"] * 60, (), ": every sample has the label 1"),
+        (["1", "nan"] * 30, (), ", line 2: there is no value for sample 1 (counted from 0) and 29 others"),
+        (["a", "b"] * 30, ("--task", "regression"), ": regression needs numbers"),
+        (["a,b"] * 60, (), ": labels must have shape (n_samples,), got (60, 2): choose one column"),
+        (["id,type", *["1,b", "2,", "3,"] * 20], (), ", line 3: there is no value for sample 1 (counted from 0)"),
     ],
 )
 def test_a_bad_file_of_targets_is_named(tmp_path, capsys, lines, options, problem):
@@ -219,7 +219,7 @@ def test_a_bad_file_of_targets_is_named(tmp_path, capsys, lines, options, proble
     file = tmp_path / ("y.csv" if "," in lines[-1] else "y.txt")
     file.write_text("\n".join(lines) + "\n")
     code, _, err = gdm(capsys, "fit", tmp_path / "s", "--run", tmp_path / "r", "-k", 3, "--target", file, *options)
-    assert (code, f"{file}: {problem}" in err.replace("\n", "")) == (2, True), err
+    assert (code, f"{file}{problem}" in err.replace("\n", "")) == (2, True), err
 
 
 IDS = [f"cell {number}" for number in range(6)]

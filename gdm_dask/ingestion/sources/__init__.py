@@ -20,8 +20,8 @@ from typing import Any
 
 from gdm_dask.ingestion.source import IngestOptions, Source
 from gdm_dask.ingestion.sources.cell_ranger import MATRIX
-from gdm_dask.ingestion.sources.lines import COMPRESSIONS
 from gdm_dask.ingestion.sources.svmlight import SvmlightText
+from gdm_dask.store.folder import COMPRESSIONS
 
 #: Entry points of formats provided by other packages.
 GROUP = "gdm_dask.sources"

@@ -16,7 +16,8 @@ from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts, as_labels, only_file, row_ranges
 from gdm_dask.ingestion.sources.table_columns import check_named
 from gdm_dask.store.folder import file_info, open_file
-from gdm_dask.store.target_files import refuse_missing
+from gdm_dask.store.sample_tables import Column, numbered
+from gdm_dask.store.target_files import missing_in
 
 #: Bytes of a nonzero in memory: value and index.
 _NONZERO_BYTES = 8
@@ -40,12 +41,12 @@ class AnnDataFile(Source):
                 raise BadInput(f"{path}: X is not a matrix that can be read: write the file again with anndata")
             n_samples, n_features = map(int, matrix.shape if layout == "dense" else matrix.attrs["shape"])
             n_values = n_samples * n_features if layout == "dense" else len(matrix["data"])
-            ids, names = (_column(file[table], file[table].attrs["_index"], path) for table in ("obs", "var"))
+            ids, names = (_column(file[table], file[table].attrs["_index"], path).refuse() for table in ("obs", "var"))
             obs = file["obs"]
             check_named(y, [str(name) for name in obs.attrs["column-order"]], f"{path}, obs")
             labels = _column(obs, y, path) if isinstance(y, str) and y in obs else y
             column = options.weight_column
-            weights = _column(obs, column, path) if column is not None and column in obs else None
+            weights = _column(obs, column, path).refuse() if column is not None and column in obs else None
         if len(ids) != n_samples or len(names) != n_features:
             raise BadInput(f"{path}: obs and var have other sizes than X: write the file again with anndata")
         samples = ids.astype(str).tolist()
@@ -54,7 +55,7 @@ class AnnDataFile(Source):
             {"format": f"h5ad {layout}", "files": [path], "target": y if isinstance(y, str) else None},
             {"files": [info]}, _NONZERO_BYTES * n_values, n_samples=n_samples, n_features=n_features,
             labels=as_labels(labels, n_samples, path, samples), sample_weight=weights,
-            feature_names=names.astype(str).tolist(), sample_ids=samples,
+            feature_names=names.astype(str).tolist(), sample_ids=samples, column=partial(_column_of_obs, path),
         )  # fmt: skip
 
         def cut(max_bytes: int) -> list[OneSlab]:
@@ -112,20 +113,25 @@ def _opened(path: str) -> Iterator[Any]:
         raise BadInput(f"{path}: not a complete .h5ad file: {error}") from error
 
 
-def _column(table: Any, name: str, path: str) -> np.ndarray:
+def _column_of_obs(path: str, name: str) -> Column | None:
+    """Return a column of ``obs``, if there is one of this name."""
+    with _opened(path) as file:
+        return _column(file["obs"], name, path) if name in file["obs"] else None
+
+
+def _column(table: Any, name: str, path: str) -> Column:
     """Return a column of ``obs`` or ``var`` as AnnData stores it: an array, text, categories, or values with a mask."""
     column = table[name]
-    kind, missing = str(column.attrs.get("encoding-type", "array")), np.zeros(0, bool)
+    kind = str(column.attrs.get("encoding-type", "array"))
     if kind == "categorical":
         codes = column["codes"][:]
         missing = codes < 0
-    elif kind.startswith("nullable"):
-        missing = column["mask"][:]
-    refuse_missing(missing, f"{path}: column {name!r} of obs has no value")
-    if kind == "categorical":
-        values: np.ndarray = _values(column["categories"])[codes]
-        return values
-    return _values(column["values"] if kind.startswith("nullable") else column)
+        values = _values(column["categories"])[codes[~missing]]
+    else:
+        values = _values(column["values"] if kind.startswith("nullable") else column)
+        missing = column["mask"][:] if kind.startswith("nullable") else missing_in(values)
+        values = values[~missing]
+    return Column(values, missing, numbered(f"{path}: column {name!r} of obs has no value"))
 
 
 def _values(dataset: Any) -> np.ndarray:

@@ -9,8 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.sources.lines import compression_of, open_text
-from gdm_dask.store.folder import Folder, Url, options_of
+from gdm_dask.store.folder import Folder, Url, compression_of, open_text, options_of
 
 MATRIX, CELLS = "matrix.mtx", "barcodes.tsv"
 #: Lists of features: genes or mixed features, genes in old versions, and peaks.

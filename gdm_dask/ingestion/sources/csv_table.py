@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.ingestion.source import IngestOptions, Source, only_file
-from gdm_dask.ingestion.sources.lines import Pieces, compression_of, joined, open_text, text_parts
+from gdm_dask.ingestion.source import IngestOptions, Source, SourcePart, only_file
+from gdm_dask.ingestion.sources.lines import Pieces, TextPart, joined, text_parts
 from gdm_dask.ingestion.sources.table_columns import Columns, filled_column, table_facts, tell_apart
+from gdm_dask.store.folder import compression_of, open_file, open_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +35,7 @@ class CsvTable(Source):
         """Open a file; `y` is the name of a column, an array, or the path of a file."""
         path = only_file(paths)
         separator, columns, header_bytes, row_bytes = _read_header(path, y, options.weight_column)
-        read, n_samples = {}, None
+        read, n_samples = dict[int, Any](), None
         if y is not None or columns.others:
             words = _read_words(path, separator, columns)
             n_samples = len(words)
@@ -48,16 +50,40 @@ class CsvTable(Source):
         parse = partial(_parse, path, separator, columns)
         return cls(facts, lambda max_bytes: text_parts(path, facts.nbytes or 0, max_bytes, parse, header_bytes))
 
+    def changed(self, change: Callable[[Slab], Slab], **facts: Any) -> Source:
+        """Return a source with other slabs, after counting the lines before each part."""
+        return Source(self.facts, lambda max_bytes: _numbered(self.parts(max_bytes))).changed(change, **facts)
 
-def _parse(path: str, separator: str, columns: Columns, pieces: Pieces, nbytes: int) -> Slab:
+
+def _numbered(parts: Sequence[SourcePart]) -> list[SourcePart]:
+    """Return the parts of a table with slabs that know their first sample."""
+    found: list[SourcePart] = []
+    newlines, last = 0, b"\n"
+    for part in parts:
+        assert isinstance(part, TextPart)
+        parse = partial(part.parse, numbered=True)  # type: ignore[call-arg]
+        if not compression_of(part.path):
+            with open_file(part.path) as file:
+                file.seek(found[-1].start if found else 0)  # type: ignore[attr-defined]
+                while text := file.read(min(1 << 20, part.start - file.tell())):
+                    newlines, last = newlines + text.count(b"\n"), text[-1:]
+            parse = partial(parse, lines_before=newlines + (last != b"\n"))
+        found.append(replace(part, parse=parse))
+    return found
+
+
+def _parse(
+    path: str, separator: str, columns: Columns, pieces: Pieces, nbytes: int, numbered: bool = False,
+    lines_before: int | None = None,
+) -> Slab:  # fmt: skip
     import pandas as pd
 
-    lines_before, rows = joined(pieces)
+    before, rows = joined(pieces)
     # From version 3.1 on, pandas always rounds correctly, and warns about the option.
     version = tuple(map(int, pd.__version__.split(".")[:2]))
     exact: Any = {} if version >= (3, 1) else {"float_precision": "round_trip"}
     if not rows.strip():
-        return Slab(0, dense=np.zeros((0, len(columns.features))))
+        return Slab(0, 0, dense=np.zeros((0, len(columns.features))))
     try:
         frame = pd.read_csv(
             io.BytesIO(rows), sep=separator, header=None, names=list(range(len(columns.names))), index_col=False,
@@ -68,10 +94,14 @@ def _parse(path: str, separator: str, columns: Columns, pieces: Pieces, nbytes: 
         values, problem = np.full((1, 1), np.nan), str(error)
     n_separators = len(values) * (len(columns.names) - 1)
     if rows.count(separator.encode()) != n_separators or not np.isfinite(values).all():
-        _check(path, separator, columns, rows, lines_before)
+        _check(path, separator, columns, rows, before)
         if problem:
             raise BadInput(f"{path}: the table cannot be read: {problem}")
-    return Slab(len(values), dense=values)
+    if not numbered:
+        return Slab(len(values), dense=values)
+    if len(values) != rows.count(b"\n") + (rows[-1:] != b"\n"):
+        raise BadInput(f"{path}: some lines are empty: remove them, so that lines and samples have the same numbers")
+    return Slab(len(values), (before() if lines_before is None else lines_before) - 1, dense=values)
 
 
 def _check(path: str, separator: str, columns: Columns, rows: bytes, lines_before: Callable[[], int]) -> None:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
-import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, TypeAlias
+from typing import IO, TypeAlias
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.plan import byte_ranges
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.store.folder import Folder, open_file
+from gdm_dask.store.folder import COMPRESSIONS, DAMAGED, Folder, compression_of, open_file
 from gdm_dask.system.resources import format_bytes
 from gdm_dask.system.scratch import work_space
 
@@ -28,35 +22,10 @@ Pieces: TypeAlias = Iterable[tuple[Callable[[], int], bytes | np.ndarray]]
 #: Parses pieces with at most so many bytes in all.
 Parser: TypeAlias = Callable[[Pieces, int], Slab]
 
-COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-
-#: Errors for compressed data that is damaged or cut off.
-DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
-
 #: A line of this many bytes is never too long, however little is read at a time.
 LONG_LINE = 64 << 10
 #: Bytes read at a time.
 _PIECE = 1 << 20
-
-
-def compression_of(path: str) -> str | None:
-    """Return the compression suffix of a file name, or None."""
-    suffix = os.path.splitext(path)[1].lower()
-    return suffix if suffix in COMPRESSIONS else None
-
-
-@contextmanager
-def open_text(path: str) -> Iterator[IO[bytes]]:
-    """Open a plain or compressed file for reading lines."""
-    suffix = compression_of(path)
-    with open_file(path) as raw:
-        if suffix is None:
-            yield raw
-            return
-        try:
-            yield COMPRESSIONS[suffix](raw)
-        except DAMAGED as error:
-            raise BadInput(f"{path}: the file is damaged or cut off: {error}. Fetch it again.") from error
 
 
 def text_parts(path: str, size: int, max_bytes: int, parse: Parser, begin: int = 0) -> list[TextPart]:

@@ -17,8 +17,8 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, sparse_slab
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
 from gdm_dask.ingestion.sources.cell_ranger import lists_beside
-from gdm_dask.ingestion.sources.lines import Pieces, compression_of, joined, open_text, text_parts
-from gdm_dask.store.folder import file_info
+from gdm_dask.ingestion.sources.lines import Pieces, joined, text_parts
+from gdm_dask.store.folder import compression_of, file_info, open_text
 
 _BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\r]*\n")
 #: Bytes of a line that are read to find the header.

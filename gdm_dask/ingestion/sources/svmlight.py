@@ -12,9 +12,9 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts
-from gdm_dask.ingestion.sources.lines import Pieces, TextPart, compression_of, text_parts
+from gdm_dask.ingestion.sources.lines import Pieces, TextPart, text_parts
 from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, parse
-from gdm_dask.store.folder import file_info
+from gdm_dask.store.folder import compression_of, file_info
 from gdm_dask.system.scratch import work_space
 
 #: Scratch bytes for compressed text, unpacked and sorted, per byte of the file.
@@ -83,4 +83,4 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
     labels, features, values = (arrays[name][: ends[name]] for name in ("labels", "features", "values"))
     indptr = arrays["indptr"][: len(labels) + 1]
     samples = samples_of(indptr, work_space("parsed samples", len(features), np.uint32))
-    return Slab(len(labels), labels, features, samples, values, skipped=skipped, unseen=unseen)
+    return Slab(len(labels), None, labels, features, samples, values, skipped=skipped, unseen=unseen)

@@ -13,7 +13,8 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.source import SourceFacts, as_labels
 from gdm_dask.store.folder import file_info
-from gdm_dask.store.target_files import as_columns, refuse_missing, split_column
+from gdm_dask.store.sample_tables import Column, numbered, split_columns
+from gdm_dask.store.target_files import known_words
 
 #: Names of the column that holds the sample ids: without a name, as pandas and R write row names.
 ID_NAMES = ("", "__index_level_0__")
@@ -61,7 +62,7 @@ def tell_apart(names: list[str], y: Any, weights: str | None, where: str) -> Col
 
 
 def table_facts(
-    form: str, path: str, columns: Columns, y: Any, read: Mapping[int, np.ndarray], n_samples: int | None, **more: Any
+    form: str, path: str, columns: Columns, y: Any, read: Mapping[int, Any], n_samples: int | None, **more: Any
 ) -> SourceFacts:
     """Return the facts about a table in a file, from the values of its columns that are not features (`read`)."""
     labels = y if columns.target is None else read[columns.target]
@@ -71,14 +72,18 @@ def table_facts(
         "dense", {"format": form, "files": [path], "target": y if columns.target is not None else None},
         {"files": [info]}, info["size"], n_samples=n_samples, n_features=len(columns.features),
         labels=as_labels(labels, n_samples or 0, path, ids),
-        sample_weight=None if columns.weights is None else read[columns.weights],
+        sample_weight=None if columns.weights is None else _complete(read[columns.weights]),
         feature_names=columns.feature_names, sample_ids=ids, **more,
     )  # fmt: skip
 
 
+def _complete(values: np.ndarray | Column) -> np.ndarray:
+    return values.refuse() if isinstance(values, Column) else values
+
+
 def check_named(y: Any, names: list[str], where: str) -> None:
     """Refuse the name of a target that is neither a column nor a file."""
-    if isinstance(y, str) and y not in names and "://" not in y and not os.path.exists(split_column(y)[0]):
+    if isinstance(y, str) and y not in names and "://" not in y and not os.path.exists(split_columns(y)[0]):
         raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {_some(names)}")
 
 
@@ -86,7 +91,6 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
 
 
-def filled_column(words: np.ndarray, name: str, where: str) -> np.ndarray:
-    """Return a column of words as numbers if all of them are; refuse an empty word."""
-    refuse_missing(words == "", f"{where}: column {name!r} is empty")
-    return as_columns(words)
+def filled_column(words: np.ndarray, name: str, where: str) -> Column:
+    """Return a column of words, some of which may be missing: numbers if all that are known are."""
+    return known_words(words, numbered(f"{where}: column {name!r} is empty"))

@@ -19,8 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.sources.lines import open_text
-from gdm_dask.store.folder import local_folder
+from gdm_dask.store.folder import local_folder, open_text
 from gdm_dask.system.resources import BAD_ARRAYS
 
 _TABLES = {".csv": ",", ".tsv": "\t"}
