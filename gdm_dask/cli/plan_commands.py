@@ -101,7 +101,6 @@ def described(found: Forecast) -> list[tuple[str, str]]:
     if cluster["n_workers"]:
         speed = cluster["bandwidth"]
         where = f"{cluster['n_workers']:,} workers of {where}" + (f", {format_bytes(speed)}/s each" if speed else "")
-    held = f", {found.held:.0%} stays in memory" if found.held else ""
     kept = {name: n_bytes for name, n_bytes in found.memory.items() if n_bytes}
     sent = {name: n_bytes for name, n_bytes in found.traffic.items() if n_bytes}
     return [
@@ -112,7 +111,7 @@ def described(found: Forecast) -> list[tuple[str, str]]:
         ("where", where),
         *([("problems", f"{found.problems}: folds choose C, {found.at_once} problems share a read")]
           if found.problems > 1 else []),
-        ("reads", f"{found.reads} of {found.tasks:,} tasks{held}: {format_bytes(found.stored_bytes)} from the store, "
+        ("reads", f"{found.reads} of {found.tasks:,} tasks: {format_bytes(found.stored_bytes)} from the store, "
                   f"{format_bytes(found.decoded_bytes)} decoded"),
         ("memory", ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in kept.items())),
         ("traffic", ", ".join(f"{format_bytes(n_bytes)} {name}" for name, n_bytes in sent.items()) or "none"),

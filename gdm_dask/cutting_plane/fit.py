@@ -57,7 +57,7 @@ def stored_data(
     dense = None if store.is_sparse else store.largest_rows(expected_supports(settings))
     work = planned_work(sizes, rows, store.shape[1], settings, dense, n_problems, store.bytes_ahead, store.value_bytes)
     plan = work.fitted(workers, limit, engine.shares_memory, store.largest_rows)
-    logger.info("plan: %s", plan.describe(workers))
+    logger.info("plan: %s", plan.describe())
     with Data.stored(store, engine, plan) as data:
         yield data
 

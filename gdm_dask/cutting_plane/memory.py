@@ -74,9 +74,8 @@ class FitWork:
     def plan(self, limit: int | None, in_driver: bool) -> FitPlan:
         """Plan how the processes share the memory; see `FitPlan`."""
         return FitPlan(
-            self.block_bytes, self.task_bytes, self.driver_bytes, self.n_passes, limit, in_driver, self.n_problems,
-            self.bytes_ahead > 0,
-        )  # fmt: skip
+            self.block_bytes, self.task_bytes, self.driver_bytes, self.n_passes, limit, in_driver, self.n_problems
+        )
 
     def fitted(
         self, workers: list[Worker], limit: int | None, in_driver: bool, largest_rows: Callable[[int], int]
@@ -90,7 +89,7 @@ class FitWork:
         while True:
             plan = work.plan(limit, in_driver)
             try:
-                plan.room(workers)
+                plan.usable(workers)
                 return plan
             except MemoryLimitTooLow:
                 if work.support_bytes is None:  # only an estimate so far: find out how much the rows need

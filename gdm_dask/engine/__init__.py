@@ -25,6 +25,8 @@ DEFAULTS = {
     "stall": 3600,  # seconds without any finished task until tasks are sent again, once
     "jobs-at-once": 1,  # jobs whose fits run concurrently; read from the workers' configuration
     "read-attempts": 3,  # attempts to read a block before giving up
+    "scratch": None,  # folder for copies of the chunks of object stores; by default where temporary files go
+    "scratch-limit": "20 GB",  # fits of larger stores copy nothing; 0 for no copies at all
 }
 dask.config.update_defaults({"gdm_dask": DEFAULTS})
 

@@ -31,7 +31,7 @@ def open_client(scheduler: str, security: Any = None) -> distributed.Client:
         LoopRunner().run_sync(_greet, address, patience, security, callback_timeout=patience)
         return distributed.Client(**options)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
-        reason = str(error).rstrip(".")
+        reason = str(error).rstrip(".") or f"timed out after {patience:g} s"
     # A client that could not connect closes itself when it is collected. Collect here: collecting on another loop's
     # thread deadlocks.
     gc.collect()

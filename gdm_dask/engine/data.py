@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,8 +17,10 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
 from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
-from gdm_dask.store.reader import StoreReader
+from gdm_dask.store.reader import StoreReader, drop_buffers
+from gdm_dask.store.remote import copies_of
 from gdm_dask.system import interrupts
+from gdm_dask.system.resources import parse_bytes
 
 Result = TypeVar("Result")
 #: Gives tasks their blocks; it is sent to them.
@@ -89,23 +91,26 @@ class Data:
     @contextmanager
     def stored(cls, store: FeatureStore, engine: Engine, plan: FitPlan) -> Iterator[Data]:
         """Open a store."""
-        n_held = int(np.searchsorted(np.cumsum(plan.block_bytes), plan.room(engine.workers()), side="right"))
-        reader = StoreReader(store, int(dask.config.get("gdm_dask.read-attempts")), n_held)
-        try:
-            yield cls(engine, store.shape, store.block_starts, reader, plan.block_bytes, plan)
-        finally:
-            reader.forget()
+        settings = dask.config.get("gdm_dask")
+        limit = parse_bytes(settings["scratch-limit"]) if settings["scratch-limit"] else 0
+        copied = copies_of(store.url, store.nbytes, limit, settings["scratch"]) if store.bytes_ahead else nullcontext()
+        with copied as copies:
+            reader = StoreReader(store, int(settings["read-attempts"]), copies)
+            try:
+                yield cls(engine, store.shape, store.block_starts, reader, plan.block_bytes, plan)
+            finally:
+                drop_buffers()
 
     def run(self, pass_: Pass[Part, Result]) -> Result:
         """Run a pass over all blocks."""
         parts = self._parts()
-        unread = [size for number, size in enumerate(self._sizes) if not self._reader.holds(number)]
         part = self._engine.reduce(look, merge_parts, parts, self._reader, pass_, name=pass_.name)
         self.counts.passes += 1
         self.counts.tasks += len(parts)
         self.counts.blocks_used += len(self._sizes)
-        self.counts.blocks_read += len(unread)
-        self.counts.bytes_read += sum(unread)
+        if self._plan is not None:  # a matrix in memory is not read
+            self.counts.blocks_read += len(self._sizes)
+            self.counts.bytes_read += sum(self._sizes)
         return pass_.finish(part)
 
     def rows(self, features: np.ndarray) -> Block:
@@ -124,11 +129,12 @@ class Data:
     def _parts(self) -> Sequence[Sequence[int]]:
         """Return the block numbers of each task, for the current workers."""
         workers = self._engine.workers()
-        if (plan := self._plan) is not None:
-            plan.room(workers)  # refuses a cluster if all workers are too small
-            for worker in [worker for worker in workers if not plan.fits(worker)]:
-                self._engine.leave_out(worker, "has too little memory for a task of this fit")
-                workers.remove(worker)
+        if self._plan is not None:
+            usable = self._plan.usable(workers)
+            for worker in workers:
+                if worker not in usable:
+                    self._engine.leave_out(worker, "has too little memory for a task of this fit")
+            workers = usable
         return share_out(self._sizes, sum(worker.threads for worker in workers))
 
 

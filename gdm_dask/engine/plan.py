@@ -13,8 +13,6 @@ from gdm_dask.system.resources import format_bytes
 #: A process of ours with everything imported and compiled, before any data, and a Dask worker.
 PROCESS_BYTES = 130 << 20
 WORKER_BYTES = 230 << 20
-#: Part of the remaining memory that decoded blocks may fill; the rest is lost to fragmentation.
-CACHE_PART = 0.85
 #: Parts of a Dask worker's own limit that tasks may use, and tasks with the drivers of jobs: a worker spills its Dask
 #: results to disk from 60 %, takes no tasks from 80 %, and is killed by its nanny at 95 %.
 WORKER_PART = 0.5
@@ -56,9 +54,6 @@ class FitPlan:
     limit: int | None  # memory of all processes together; None if only the workers' own limits apply
     in_driver: bool  # the driver's own threads do the work
     n_problems: int = 1  # that may share a read
-    #: Blocks come from an object store: the driver's own threads then keep decoded blocks. A block on a local disk is
-    #: read again in less time than memory for another one takes to fill and to free.
-    is_remote: bool = False
 
     def needed(self, worker: Worker) -> int:
         """Bytes that a worker needs to run its tasks."""
@@ -75,8 +70,8 @@ class FitPlan:
         """Bytes that drivers add to a worker, whose process is already counted."""
         return worker.drivers * max(0, self.driver_bytes - worker.own_bytes)
 
-    def room(self, workers: list[Worker]) -> int:
-        """Bytes of decoded blocks that the driver may keep.
+    def usable(self, workers: list[Worker]) -> list[Worker]:
+        """Return the workers that are large enough.
 
         Raises
         ------
@@ -92,28 +87,17 @@ class FitPlan:
             largest = max(workers, key=lambda worker: worker.memory or 0)
             part = JOBS_PART if largest.drivers else WORKER_PART
             raise self._refusal(self.needed(largest) + self._drivers(largest), [largest], part)
-        if self.limit is None:
-            return 0
         needed = self.driver_bytes + sum(self.needed(worker) for worker in fitting)
-        if needed > self.limit:
+        if self.limit is not None and needed > self.limit:
             raise self._refusal(needed, fitting)
-        return int(CACHE_PART * (self.limit - needed)) if self.in_driver and self.is_remote else 0
+        return fitting
 
-    def held(self, workers: list[Worker]) -> float:
-        """Share of the blocks that stays in memory."""
-        return min(1.0, self.room(workers) / max(1, sum(self.block_bytes)))
-
-    def describe(self, workers: list[Worker]) -> str:
-        """Describe in one line the bytes to read and the share that stays in memory."""
-        n_bytes, n_passes, kept = sum(self.block_bytes), self.n_passes, self.held(workers)
-        stays = f"{kept:.0%} of it stays in memory"
-        if kept in (0, 1):
-            stays = "all of it stays in memory after the first pass" if kept else "each pass reads all of it"
-        limit = "" if self.limit is None else f"limit {format_bytes(self.limit)}, "
-        read = format_bytes(n_bytes * (1 + (n_passes - 1) * (1 - kept)))
+    def describe(self) -> str:
+        """Describe in one line the bytes to read."""
+        n_bytes, limit = sum(self.block_bytes), "" if self.limit is None else f"limit {format_bytes(self.limit)}, "
         return (
-            f"{len(self.block_bytes):,} blocks, {format_bytes(n_bytes)} decoded; {limit}{stays}, "
-            f"about {n_passes:,} passes read {read}"
+            f"{len(self.block_bytes):,} blocks, {format_bytes(n_bytes)} decoded; {limit}"
+            f"about {self.n_passes:,} passes read {format_bytes(n_bytes * self.n_passes)}"
         )
 
     def _refusal(self, needed: int, workers: list[Worker], part: float = 0.0) -> MemoryLimitTooLow:

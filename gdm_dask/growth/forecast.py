@@ -18,7 +18,6 @@ from gdm_dask.cutting_plane.problem import LEAST_CUTS
 from gdm_dask.cutting_plane.trade_off import n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE
 from gdm_dask.engine.plan import FAN_IN, PROCESS_BYTES, Worker, share_out
-from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.features.ranking import WORKING_VALUES
 from gdm_dask.growth.rates import Rates, measure
 from gdm_dask.growth.size import Size, limits, size_of, small_lookalike
@@ -83,7 +82,6 @@ class Forecast:
     at_once: int  # problems that may share a read
     reads: int  # of the data
     tasks: int  # of each read
-    held: float  # share of the blocks that stays in memory
     decoded_bytes: int  # read in all
     stored_bytes: int
     memory: dict[str, int]  # of a worker, of the scheduler and of the driver
@@ -152,17 +150,12 @@ def forecast(
     plan = work.fitted(cluster.workers(), limit, not cluster.n_workers, size.largest_rows)
     passes = Passes.of(size, settings, rates, k, plan.n_problems, finds=int(groups and settings.tau > 0))
     tasks = len(share_out(size.block_bytes, cluster.n_threads))
-    try:
-        held = plan.held(cluster.workers())
-    except MemoryLimitTooLow:
-        held = 0.0
     memory = {
         "worker": plan.needed(cluster.workers()[0]),
         "scheduler": PROCESS_BYTES + tasks * SCHEDULED_BYTES + 2 * passes.vectors if cluster.n_workers else 0,
         "driver": plan.driver_bytes,
     }
-    seconds, spent, used = _seconds(size, rates, cluster, passes, tasks, held, start)
-    times = 1 + (passes.n_passes - 1) * (1 - held)
+    seconds, spent, used = _seconds(size, rates, cluster, passes, tasks, start)
     found = limits(size, cluster.memory, memory, not cluster.n_workers)
     facts = {name: getattr(size, name) for name in ("name", "n_features", "n_samples", "nnz", "decoded_bytes")}
     return Forecast(
@@ -172,9 +165,8 @@ def forecast(
         at_once=passes.at_once,
         reads=passes.n_passes,
         tasks=tasks,
-        held=held,
-        decoded_bytes=round(size.decoded_bytes * times),
-        stored_bytes=round(size.stored_bytes * times),
+        decoded_bytes=size.decoded_bytes * passes.n_passes,
+        stored_bytes=size.stored_bytes * passes.n_passes,
         memory=memory,
         traffic=_traffic(settings, cluster, passes, tasks),
         seconds=seconds,
@@ -278,18 +270,17 @@ def _traffic(settings: Settings, cluster: Cluster, passes: Passes, tasks: int) -
 
 
 def _seconds(
-    size: Size, rates: Rates, cluster: Cluster, passes: Passes, tasks: int, held: float, start: float
+    size: Size, rates: Rates, cluster: Cluster, passes: Passes, tasks: int, start: float
 ) -> tuple[dict[str, float], dict[str, float], float]:
     """Seconds of each phase, the same by activity, and processor seconds."""
-    let_go, n_bytes, n_scores = 1.0 - held, size.decoded_bytes, passes.n_scores
-    decoded = held * (rates.first - rates.held) + let_go * n_scores * (rates.again - rates.held)
+    n_bytes, n_scores, decoded = size.decoded_bytes, passes.n_scores, rates.read - rates.held
     scored = passes.n_solved * passes.n_reads * (n_bytes * rates.held + passes.n_values * rates.rows)
-    scores = n_bytes * decoded + scored
-    search = passes.finds * n_bytes * (rates.groups + let_go * (rates.again - rates.held))
+    scores = n_bytes * n_scores * decoded + scored
+    search = passes.finds * n_bytes * (rates.groups + decoded)
     driver = rates.driver(size.n_samples)
 
     waves = ceil(tasks / cluster.n_threads) * cluster.n_threads / tasks  # the last tasks leave threads idle
-    fetched = cluster.transfer(size.stored_bytes * let_go / cluster.n_processes)
+    fetched = cluster.transfer(size.stored_bytes / cluster.n_processes)
     hops = 2 + ceil(log(cluster.n_processes, 2))  # from the scheduler to a worker, then from worker to worker
     merged = cluster.transfer(passes.row_bytes) * (1 + _levels(tasks))
     scheduled = SCHEDULED_SECONDS * tasks if cluster.n_workers else 0.0

@@ -1,6 +1,6 @@
 """Measure the speed of this computer on given data, in a few seconds, with the code of the fit itself.
 
-- Passes over some blocks of the store: blocks that are read and kept, read again, and held; then a search for groups.
+- Passes over some blocks of the store: blocks that are read, and of blocks in memory; then a search for groups.
   Each pass serves all problems that share the reads of the fit.
 - The driver's work between passes, on the features that the score pass ranks first, with some of the samples. For more
   samples, it is measured at two numbers of samples, because the driver's time grows with the samples and with nothing
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from gdm_dask.settings.settings import Settings
 from gdm_dask.settings.tasks import task_of
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
-from gdm_dask.store.reader import StoreReader
+from gdm_dask.store.reader import StoreReader, drop_buffers
 from gdm_dask.system.resources import n_cores
 
 #: Decoded bytes of the blocks whose best features stand for the best of all, and of the blocks that are timed.
@@ -57,8 +57,7 @@ DRIVER_PHASES = ("matching", "master", "folds", "polish", "refit")
 class Rates:
     """Processor seconds of the parts of a fit."""
 
-    first: float  # score pass, per decoded byte of blocks that it reads and keeps
-    again: float  # the same, of blocks that it reads and releases
+    read: float  # score pass, per decoded byte of blocks that it reads
     held: float  # the same, of blocks in memory
     groups: float  # search for groups in addition to the last scores, per decoded byte in memory
     rows: float  # extra cost of a score pass that returns rows, per value in the rows of one problem
@@ -74,17 +73,30 @@ class Rates:
         return {phase: seconds + self.per_sample[phase] * n_samples for phase, seconds in self.fixed.items()}
 
 
-class SampledData(Data):
-    """Some blocks of a store, spread evenly, held in memory or not."""
+class HeldReader(StoreReader):
+    """Reads each block once and keeps it in memory, for the threads of this process."""
 
-    def __init__(self, store: FeatureStore, engine: Engine, n_bytes: int, holds: bool) -> None:
+    def __init__(self, store: FeatureStore) -> None:
+        super().__init__(store, attempts=1)
+        self._blocks: dict[int, Block] = {}
+
+    def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
+        """Yield blocks one after the other."""
+        for number in numbers:
+            if number not in self._blocks:
+                self._blocks[number] = self._store.load_block(number)
+            yield self._blocks[number]
+
+
+class SampledData(Data):
+    """Some blocks of a store, spread evenly."""
+
+    def __init__(self, store: FeatureStore, engine: Engine, n_bytes: int, reader: StoreReader) -> None:
         sizes = [entry.nbytes for entry in store.manifest.blocks]
-        reader = StoreReader(store, attempts=1, n_held=len(sizes) if holds else 0)
         super().__init__(engine, store.shape, store.block_starts, reader, sizes)
         n_blocks = min(len(sizes), max(1, round(n_bytes * len(sizes) / max(1, sum(sizes)))))
         self._numbers = np.unique(np.linspace(0, len(sizes) - 1, n_blocks).round().astype(int))
         self.n_bytes = sum(sizes[number] for number in self._numbers)
-        self.close = reader.forget  # releases everything
 
     def _parts(self) -> list[list[int]]:
         shared = share_out([self._sizes[number] for number in self._numbers], self._engine.n_workers)
@@ -108,29 +120,30 @@ def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> 
     targets = store.outputs()
     n_timed = TIMED_BYTES // (1 + settings.n_folds)  # each fold processes every block
     with open_engine("threads", n_cores()) as engine:
-        with closing(SampledData(store, engine, RANKED_BYTES, holds=False)) as data:
-            problems = problems_of(data, targets, settings)
-            pass_ = score_pass([problems[0].question()])
-            ranked = data.run(pass_)
-            (seen,) = seen_by(data, pass_, ranked)
+        reader = StoreReader(store, attempts=1)
+        data = SampledData(store, engine, RANKED_BYTES, reader)
+        problems = problems_of(data, targets, settings)
+        pass_ = score_pass([problems[0].question()])
+        ranked = data.run(pass_)
+        (seen,) = seen_by(data, pass_, ranked)
         work = measure_driver(seen, targets, settings, k, n_samples)
-        with closing(SampledData(store, engine, n_timed, holds=False)) as data:
-            questions, folds = zip(*((problem.question(), problem.fold) for problem in problems), strict=True)
-            with_rows = score_pass(questions, folds, min(1.0, ROWS_SHARE / data.n_parts))
-            score = ScorePass([replace(one, n_values=0, n_least=0) for one in with_rows.questions], with_rows.folds)
-            data.run(score)  # fills the buffers
-            again, _ = timed(lambda: data.run(score))
-        with closing(SampledData(store, engine, n_timed, holds=True)) as data:
-            first, _ = timed(lambda: data.run(score))
-            held, _ = timed(lambda: data.run(score))
-            rows, brought = timed(lambda: data.run(with_rows))
-            joined, _ = timed(lambda: next(seen_by(data, with_rows, brought)))  # other problems belong to the folds
-            groups, _ = timed(lambda: data.run(_last_pass(problems[0], seen.rows.rows(work.supports))))
-            n_bytes = max(1, data.n_bytes)
+        data = SampledData(store, engine, n_timed, reader)
+        questions, folds = zip(*((problem.question(), problem.fold) for problem in problems), strict=True)
+        with_rows = score_pass(questions, folds, min(1.0, ROWS_SHARE / data.n_parts))
+        score = ScorePass([replace(one, n_values=0, n_least=0) for one in with_rows.questions], with_rows.folds)
+        data.run(score)  # fills the buffers
+        read, _ = timed(lambda: data.run(score))
+        drop_buffers()
+        data = SampledData(store, engine, n_timed, HeldReader(store))
+        data.run(score)  # reads the blocks
+        held, _ = timed(lambda: data.run(score))
+        rows, brought = timed(lambda: data.run(with_rows))
+        joined, _ = timed(lambda: next(seen_by(data, with_rows, brought)))  # other problems belong to the folds
+        groups, _ = timed(lambda: data.run(_last_pass(problems[0], seen.rows.rows(work.supports))))
+        n_bytes = max(1, data.n_bytes)
     wanted = with_rows.questions[0].n_wanted(brought.rankings[0])
     return Rates(
-        first=first / n_bytes,
-        again=again / n_bytes,
+        read=read / n_bytes,
         held=held / n_bytes,
         groups=groups / n_bytes,
         rows=max(0.0, rows + joined - held) / max(1, brought.rankings[0].lengths[:wanted].sum()),

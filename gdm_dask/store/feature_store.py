@@ -24,6 +24,8 @@ from gdm_dask.system.scratch import Buffers
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
+    from gdm_dask.store.remote import Copies
+
 READS_AT_ONCE = 8  # blocks of an object store whose rows or names are read at the same time
 
 
@@ -225,10 +227,13 @@ class FeatureStore:
         return block
 
     @contextmanager
-    def reading_ahead(self, numbers: Iterable[int]) -> Iterator[FeatureStore]:
-        """Return a store to read these blocks from, in this order; an object store sends the next ones meanwhile."""
+    def reading_ahead(self, numbers: Iterable[int], copies: Copies | None = None) -> Iterator[FeatureStore]:
+        """Return a store to read these blocks from, in this order; an object store sends the next ones meanwhile.
+
+        Chunks of an object store that are in `copies` are read there; others are copied to it.
+        """
         files = (file for number in numbers for file in layout.block_files(number, self.manifest.blocks[number]))
-        with self._folder.ahead(files) as folder:
+        with self._folder.ahead(files, copies) as folder:
             store = object.__new__(FeatureStore)
             store.__dict__.update(self.__dict__, _folder=folder)  # a copy would read the manifest again
             yield store
@@ -238,19 +243,13 @@ class FeatureStore:
         """Upper bound on the bytes that `reading_ahead` keeps."""
         return min(self._folder.bytes_ahead, self.nbytes)
 
-    def load_rows(self, features: np.ndarray, held: Callable[[int], Block | None] = lambda number: None) -> Block:
-        """Return some features as a block, in the given order; read only the chunks that hold them.
-
-        `held` returns a block that is already in memory, by number, or None.
-        """
+    def load_rows(self, features: np.ndarray) -> Block:
+        """Return some features as a block, in the given order; read only the chunks that hold them."""
         features = check_features(features, self.shape[0])
 
         def rows_of(number: int, positions: np.ndarray) -> Block:
             entry = self.manifest.blocks[number]
             local, inverse = np.unique(features[positions] - entry.start, return_inverse=True)
-            block = held(number)
-            if block is not None:
-                return block.rows(local).rows(inverse)
             with self._reading():
                 return layout.read_block_rows(self._folder, number, entry, self.shape[1], local).rows(inverse)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
 import numpy as np
@@ -24,6 +24,9 @@ from fsspec.implementations.local import LocalFileSystem
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.system.scratch import work_space
 from gdm_dask.system.uncached import read_file, write_file
+
+if TYPE_CHECKING:
+    from gdm_dask.store.remote import Copies
 
 #: Bytes that a task requests from an object store before it reads them: enough to hide a latency of 100 ms.
 READ_AHEAD = 64 << 20
@@ -110,7 +113,7 @@ class Folder:
     def read_once(self, key: str) -> bytes | memoryview:
         """Read a file from the disk, not from the page cache, into work space of this thread."""
         if not self.is_local:
-            return self.read(key)
+            return self.read_chunk(key)
         path = self.path / key
         data = read_file(path, 0, path.stat().st_size, lambda nbytes: work_space("file read once", nbytes, np.uint8))
         return memoryview(data)  # type: ignore[arg-type]
@@ -145,13 +148,13 @@ class Folder:
         if not same:
             raise GdmError(f"{self.url}: {key} reads back differently from what was written: check the disk")
 
-    def ahead(self, files: Iterable[tuple[str, int]]) -> AbstractContextManager[Folder]:
-        """Return a folder to read these files from; see `gdm_dask.store.remote.ReadAhead`."""
+    def ahead(self, files: Iterable[tuple[str, int]], copies: Copies | None = None) -> AbstractContextManager[Folder]:
+        """Return a folder to read the chunks in these files from; see `gdm_dask.store.remote.ReadAhead`."""
         if not self.bytes_ahead:
             return nullcontext(self)
         from gdm_dask.store.remote import ReadAhead
 
-        return ReadAhead(self, files)
+        return ReadAhead(self, files, copies)
 
     def behind(self) -> AbstractContextManager[Folder]:
         """Return a folder to write files to, until the context ends; see `gdm_dask.store.remote.WriteBehind`."""

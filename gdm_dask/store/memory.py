@@ -41,10 +41,6 @@ class MemoryStore:
         """Bytes of all blocks."""
         return sum(self.sizes)
 
-    def holds(self, number: int) -> bool:
-        """Return True: every block is in memory."""
-        return True
-
     def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
         """Yield blocks one after the other."""
         return (self._blocks[number] for number in numbers)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from gdm_dask.errors import DamagedStore, EngineError, GdmError
 from gdm_dask.features.block import Block
 from gdm_dask.store.feature_store import FeatureStore
+from gdm_dask.store.remote import Copies
 from gdm_dask.system.metrics import SOURCES, Metric, publish
 from gdm_dask.system.scratch import SpareBuffers
 
@@ -69,43 +71,29 @@ class StoreReader:
     store : FeatureStore
     attempts : int
         Number of reads of a block before giving up.
-    n_held : int
-        Number of blocks, from the first, that are kept in memory in the process that created the reader.
+    copies : Path, optional
+        Folder for copies of the chunks of an object store, on the hosts where it exists.
     """
 
-    def __init__(self, store: FeatureStore, attempts: int, n_held: int = 0) -> None:
-        self._store = store
-        self._attempts = attempts
-        self._n_held = n_held
-        self._held: dict[int, Block] = {}
+    def __init__(self, store: FeatureStore, attempts: int, copies: Path | None = None) -> None:
+        self._store, self._attempts = store, attempts
+        self._place = copies
+        self._copies = Copies(copies) if copies is not None and copies.is_dir() else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reader_of, (pickle.dumps(self._store), self._store.url, self._store.fingerprint, self._attempts)
-
-    def holds(self, number: int) -> bool:
-        """Return whether a block is in the memory of this process."""
-        return number in self._held
+        facts = self._store.url, self._store.fingerprint, self._attempts, self._place
+        return _reader_of, (pickle.dumps(self._store), *facts)
 
     def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
-        """Yield blocks one after the other; unless it is kept, a block is valid only until the next one is read."""
-        unread = [number for number in numbers if number not in self._held]
-        with _spare.borrowed() as buffers, self._store.reading_ahead(unread) as store:
+        """Yield blocks one after the other; a block is valid only until the next one is read."""
+        with _spare.borrowed() as buffers, self._store.reading_ahead(numbers, self._copies) as store:
             for number in numbers:
-                if number >= self._n_held:
-                    yield self._read(f"block {number}", store.load_block, number, buffers)
-                else:
-                    if number not in self._held:
-                        self._held[number] = self._read(f"block {number}", store.load_block, number)
-                    yield self._held[number]
+                yield self._read(f"block {number}", store.load_block, number, buffers)
 
     def rows(self, features: np.ndarray) -> Block:
         """Return raw rows of some features; read only the chunks that hold them."""
-        return self._read("rows", self._store.load_rows, features, self._held.get)
-
-    def forget(self) -> None:
-        """Release the blocks that are kept, and the memory of the other reads."""
-        self._held.clear()
-        drop_buffers()
+        with self._store.reading_ahead((), self._copies) as store:
+            return self._read("rows", store.load_rows, features)
 
     def _read(self, what: str, load: Callable[..., Block], *arguments: Any) -> Block:
         """Read something, with retries: a fault that a second read does not show is not a fault of the store."""
@@ -135,7 +123,7 @@ def drop_buffers() -> None:
 
 
 @lru_cache(maxsize=4)
-def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int) -> StoreReader:
+def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int, copies: Path | None) -> StoreReader:
     """Return the reader of a store in another process; the store is opened once per process."""
     if "prometheus_client" in sys.modules:  # a Dask worker that serves metrics
         publish()
@@ -148,4 +136,4 @@ def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int) -> Sto
             f"{url}: the store was replaced while it was in use, or this worker sees another store under the same "
             "name. Start the fit again."
         )
-    return StoreReader(store, attempts)
+    return StoreReader(store, attempts, copies)

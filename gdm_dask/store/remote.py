@@ -6,10 +6,14 @@ import asyncio
 import errno
 import io
 import logging
+import shutil
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,6 +21,8 @@ import numpy as np
 from gdm_dask.errors import BadInput, EngineError, GdmError
 from gdm_dask.store.folder import WRITE_BEHIND, Folder
 from gdm_dask.system import interrupts
+from gdm_dask.system.resources import format_bytes, is_in_memory
+from gdm_dask.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -149,6 +155,57 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
 
+@contextmanager
+def copies_of(name: str, nbytes: int, limit: int, folder: str | None = None) -> Iterator[Path | None]:
+    """Create a folder for copies of chunks on the local disk, which ends with the body; None if there is no room.
+
+    Parameters
+    ----------
+    name : str
+        The store, for the log.
+    nbytes : int
+        Upper bound on the bytes of all copies.
+    limit : int
+        Bytes that they may take, but never more than half of what is free.
+    folder : str, optional
+        Where to create the folder; by default where temporary files go, unless these are in memory.
+    """
+    place = Path(folder or tempfile.gettempdir())
+    try:
+        room = min(limit, shutil.disk_usage(place).free // 2)
+    except OSError as error:
+        raise BadInput(f"`gdm_dask.scratch` must be a local folder, got {place}: {error.strerror}") from error
+    if not folder and is_in_memory(place):
+        room = 0
+    if nbytes > room:
+        logger.info(
+            "%s: each pass fetches all chunks, because copies of up to %s have no room in %s (%s). "
+            "DASK_GDM_DASK__SCRATCH and DASK_GDM_DASK__SCRATCH_LIMIT choose another folder and limit",
+            name, format_bytes(nbytes), place, format_bytes(room),
+        )  # fmt: skip
+        yield None
+        return
+    with temporary_folder("gdm-copies-", place) as copies:
+        logger.info("%s: copies of chunks, up to %s, go to %s", name, format_bytes(nbytes), copies)
+        yield copies
+
+
+class Copies(Folder):
+    """Copies of chunks, which all processes of a host share. It stays incomplete if the disk is full."""
+
+    _is_full = False
+
+    def keep(self, key: str, data: bytes) -> None:
+        """Write a copy, unless an earlier one could not be written."""
+        if self._is_full:
+            return
+        try:
+            self.write(key, data)
+        except OSError as error:
+            self._is_full = True
+            logger.warning("%s: no more copies of chunks: %s. Later passes fetch the others again", self.url, error)
+
+
 class ReadAhead(Folder):
     """A folder in an object store that requests files before they are read, several at the same time.
 
@@ -159,11 +216,15 @@ class ReadAhead(Folder):
     folder : Folder
     files : iterable of (str, int)
         Key and upper bound on the bytes of each file, in the order of reading. Other files are read as usual.
+    copies : Copies, optional
+        Where to keep the files that are read; those that are there are not requested.
     """
 
-    def __init__(self, folder: Folder, files: Iterable[tuple[str, int]]) -> None:
+    def __init__(self, folder: Folder, files: Iterable[tuple[str, int]], copies: Copies | None = None) -> None:
         vars(self).update(vars(folder))
-        self._files = iter(files)
+        self._copies = copies
+        self._given: set[str] = set()
+        self._files = (file for file in files if copies is None or not (copies.path / file[0]).exists())
         self._next: tuple[str, int] | None = next(self._files, None)
         self._coming: dict[str, tuple[Future[bytes], int]] = {}
         self._nbytes = 0
@@ -180,17 +241,30 @@ class ReadAhead(Folder):
             self._nbytes += nbytes
             self._next = next(self._files, None)
 
-    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
-        """Return the content of a file; a file whose request failed is read again, with patience."""
+    def read_chunk(self, key: str) -> bytes | memoryview:
+        """Return the content of a file; a file that is read again was damaged, so its copy is not used but replaced."""
+        if self._copies is None:
+            return self._fetch(key)
+        is_first = key not in self._given
+        self._given.add(key)
+        if is_first and key not in self._coming:
+            with suppress(OSError):
+                return self._copies.read_chunk(key)
+        data = self._fetch(key)
+        self._copies.keep(key, data)
+        return data
+
+    def _fetch(self, key: str) -> bytes:
+        """Return the content of a file in the object store; if its request failed, read it again, with patience."""
         if key not in self._coming:
-            return super().read(key, start, stop)
+            return self.read(key)
         future, nbytes = self._coming.pop(key)
         self._nbytes -= nbytes
         self._request()
         try:
             return future.result()
         except Exception:  # of any client; the second read reports what is wrong
-            return super().read(key)
+            return self.read(key)
 
     def __enter__(self) -> ReadAhead:
         return self

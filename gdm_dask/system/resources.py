@@ -64,6 +64,13 @@ def _memory_groups(root: Path) -> Iterator[tuple[Path, str]]:
                 yield from ((mount / folder, name) for folder in (group, *group.parents))
 
 
+def is_in_memory(folder: Path) -> bool:
+    """Return whether the files in a folder take memory and not a disk."""
+    place = folder.resolve()
+    mounts = [one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)]
+    return max(mounts, key=lambda one: len(one.mountpoint)).fstype in ("tmpfs", "ramfs") if mounts else False
+
+
 def default_memory_limit() -> int:
     """Return a quarter of the machine's memory."""
     return machine_memory() // 4

@@ -17,29 +17,33 @@ _YOUNG = 60.0
 
 
 @contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Create a private folder that exists as long as the body runs; remove those that killed processes left."""
-    _sweep(prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
-        place = os.open(folder, os.O_RDONLY)
+def temporary_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
+    """Create a private folder that exists as long as the body runs; remove those that killed processes left.
+
+    It lies in `place`, by default where temporary files go. A process that still writes to it at the end may leave a
+    part of it, which is removed like the others.
+    """
+    _sweep(prefix, place or Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder:
+        held = os.open(folder, os.O_RDONLY)
         try:
             with suppress(OSError):  # a file system without locks: nobody else can lock the folder, either
-                fcntl.flock(place, fcntl.LOCK_EX)  # the kernel releases it, however this process ends
+                fcntl.flock(held, fcntl.LOCK_EX)  # the kernel releases it, however this process ends
             yield Path(folder)
         finally:
-            os.close(place)
+            os.close(held)
 
 
 @cache
-def _sweep(prefix: str) -> None:
+def _sweep(prefix: str, place: Path) -> None:
     """Remove our user's folders that no process holds; process ids would not do, containers may share the folder."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+    for folder in place.glob(f"{prefix}*"):
         with suppress(OSError):
-            place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                found = os.fstat(place)
+                found = os.fstat(held)
                 if found.st_uid == os.getuid() and time.time() - found.st_ctime > _YOUNG:
-                    fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
-                os.close(place)
+                os.close(held)

@@ -51,10 +51,6 @@ class Nothing(ScorePass):
 class Unread:
     """A reader of blocks that does not read."""
 
-    def holds(self, number: int) -> bool:
-        """Return whether a block need not be read."""
-        return False
-
     def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
         """Yield nothing."""
         return iter(())

@@ -46,10 +46,9 @@ def best(run: Callable[[], object]) -> float:
 
 def pass_seconds(store: FeatureStore, scheduler: str, n_workers: int, vectors: np.ndarray) -> tuple[float, float]:
     """Return the seconds of a pass, which holds its blocks if the scheduler is threads, and of one without work."""
-    with data_of(store, store.nbytes if scheduler == "threads" else 0, scheduler, n_workers) as data:
+    with data_of(store, scheduler, n_workers, holds=scheduler == "threads") as data:
         top(data, vectors)  # reads the blocks
         work = best(lambda: top(data, vectors))
-        assert data.counts.blocks_read == store.n_blocks * (1 if scheduler == "threads" else data.counts.passes)
         empty = best(lambda: data.run(Nothing([Question(vectors, 1)])))
     return work, empty
 

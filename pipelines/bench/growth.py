@@ -42,7 +42,7 @@ def one_pass(n_blocks: int, n_samples: int, per_row: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gdm-bench-") as folder:
         store = large_store(Path(folder) / "x.zarr", n_blocks, BLOCK_BYTES, n_samples, per_row)
         taken = []
-        with data_of(store, 0) as data:
+        with data_of(store) as data:
             for _ in range(3):
                 began = time.perf_counter()
                 top(data, weights_of(store))

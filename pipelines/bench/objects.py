@@ -1,7 +1,7 @@
 """Fits and ingests with an object store with a latency of 100 ms per request, against the same with the local disk.
 
 Run it with ``make bench-objects``. A server on this machine answers the requests of s3fs with the files of a folder,
-each after the latency. Threads read the store once and hold it; processes read it in each pass. Both sides take turns;
+each after the latency. Later passes read copies on the local disk. Both sides take turns;
 the best of several is taken for each. Where obstore is installed, it reads the same objects for comparison.
 """
 

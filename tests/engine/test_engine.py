@@ -6,6 +6,7 @@ import itertools
 import json
 import pickle
 import signal
+import socket
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -156,6 +157,13 @@ def test_no_scheduler_there(tmp_path: Path) -> None:
         open_engine("tcp://127.0.0.1:1")
     with pytest.raises(EngineError, match=r"no Dask scheduler answers at .*nowhere\.json"):
         open_engine(str(tmp_path / "nowhere.json"))
+
+
+def test_a_port_that_accepts_and_stays_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, dask.config.set({"gdm_dask.wait-for-workers": 0.5}):
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(EngineError, match=rf"answers at {address}: .*timed out after 0\.5 s\. Start one"):
+            open_engine(address)
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes", "cluster"])

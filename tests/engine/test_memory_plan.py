@@ -40,23 +40,9 @@ def threads(n_threads: int = 2) -> list[Worker]:
     return [Worker("this process", n_threads)]
 
 
-def test_an_object_store_that_fits_is_read_once() -> None:
-    line = work(bytes_ahead=MIB).plan(4 << 30, True).describe(threads())
-    assert "10 blocks, 671 MB decoded" in line
-    assert "all of it stays in memory after the first pass, about 21 passes read 671 MB" in line
-
-
-def test_a_local_store_is_read_in_each_pass() -> None:
-    line = work().plan(4 << 30, True).describe(threads())
-    assert "each pass reads all of it, about 21 passes read 14.1 GB" in line
-
-
-def test_an_object_store_that_does_not_fit_is_read_again() -> None:
-    job = work(100, bytes_ahead=MIB)
-    plan = job.plan(4 << 30, True)
-    room = plan.room(threads())
-    assert 0 < room < 6400 * MIB
-    assert f"{room / (6400 * MIB):.0%} of it stays in memory" in plan.describe(threads())
+def test_every_pass_reads_everything() -> None:
+    line = work().plan(4 << 30, True).describe()
+    assert line == "10 blocks, 671 MB decoded; limit 4.29 GB, about 21 passes read 14.1 GB"
 
 
 @pytest.mark.parametrize(("n_threads", "n_processes"), [(1, 0), (4, 0), (1, 1), (1, 4), (4, 2)])
@@ -67,11 +53,11 @@ def test_planned_memory_is_within_the_limit(n_threads: int, n_processes: int) ->
     for limit in range(1 << 30, 8 << 30, 100 * MIB):
         plan = job.plan(limit, n_processes == 0)
         try:
-            room = plan.room(workers)
+            assert plan.usable(workers) == workers
         except MemoryLimitTooLow:
             continue
         n_planned += 1
-        assert job.driver_bytes + len(workers) * n_threads * job.task_bytes + room <= limit
+        assert job.driver_bytes + len(workers) * n_threads * job.task_bytes <= limit
     assert n_planned > 10
 
 
@@ -105,8 +91,7 @@ def test_many_threads_get_fewer_tasks_each(n_threads: int, n_tasks: int) -> None
 def test_the_smallest_worker_is_left_out() -> None:
     plan = work(100).plan(None, False)
     workers = [Worker("large", 1, 8 << 30), Worker("small", 1, 1 << 30), Worker("tiny", 1, 100 * MIB)]
-    assert [worker.name for worker in workers if plan.fits(worker)] == ["large", "small"]
-    assert plan.room(workers) == 0
+    assert [worker.name for worker in plan.usable(workers)] == ["large", "small"]
 
 
 def test_the_driver_of_a_job_counts_on_its_worker() -> None:
@@ -119,18 +104,11 @@ def test_the_driver_of_a_job_counts_on_its_worker() -> None:
     assert not plan.fits(Worker("a", 1, enough, drivers=2))
     assert not plan.fits(Worker("a", 1, enough - 4, drivers=1))
     hosts, other = Worker("a", 1, enough - 4, drivers=1), Worker("b", 1, enough)
-    assert plan.room([hosts, other]) == 0  # the tasks go to the other one
+    assert plan.usable([hosts, other]) == [other]  # the tasks go to the other one
     with pytest.raises(MemoryLimitTooLow, match="a worker's memory limit of"):
-        plan.room([hosts])
+        plan.usable([hosts])
     with pytest.raises(MemoryLimitTooLow, match="a worker's memory limit of"):
-        plan.room([Worker("a", 1, int(driver / JOBS_PART), drivers=1), other])  # too small for the driver alone
-
-
-def test_stateless_workers_hold_nothing() -> None:
-    plan = work().plan(4 << 30, False)
-    assert plan.room([Worker("process 0", 1)]) == 0
-    line = plan.describe([Worker("process 0", 1)])
-    assert "limit 4.29 GB, each pass reads all of it, about 21 passes read 14.1 GB" in line
+        plan.usable([Worker("a", 1, int(driver / JOBS_PART), drivers=1), other])  # too small for the driver alone
 
 
 def test_many_samples_with_rare_features_fit_after_a_look_at_the_rows(tmp_path: Path) -> None:
@@ -141,8 +119,8 @@ def test_many_samples_with_rare_features_fit_after_a_look_at_the_rows(tmp_path: 
     sizes = [entry.nbytes for entry in store.manifest.blocks]
     guessed = FitWork(sizes, [400] * len(sizes), n_samples, 300, 21)
     with pytest.raises(MemoryLimitTooLow):
-        guessed.plan(limit, True).room(threads())
-    replace(guessed, support_bytes=store.largest_rows(300)).plan(limit, True).room(threads())
+        guessed.plan(limit, True).usable(threads())
+    replace(guessed, support_bytes=store.largest_rows(300)).plan(limit, True).usable(threads())
     machine = GroupDiscoveryMachine(100, memory_limit=limit, groups=False, scheduler="threads").fit(store)
     assert len(machine.support_features_) == 100
 
@@ -165,7 +143,7 @@ def test_an_impossible_plan_is_refused_with_numbers_and_remedy() -> None:
         match=r"limit of 200 MB is too low: \d+ MB are needed for 2 tasks at once \(the largest block takes 67\.1 MB.*"
         "Raise --memory-limit, use fewer workers or the threads scheduler, or ingest with a smaller --block-size",
     ):
-        work().plan(200_000_000, True).room(threads())
+        work().plan(200_000_000, True).usable(threads())
 
 
 def test_a_workers_own_limit_is_kept_with_room_to_spare() -> None:
@@ -176,7 +154,7 @@ def test_a_workers_own_limit_is_kept_with_room_to_spare() -> None:
     assert plan.fits(Worker("a", 2, enough + 2))
     assert not plan.fits(Worker("a", 2, enough - 2))
     with pytest.raises(MemoryLimitTooLow, match="a worker's memory limit of 210 MB"):
-        plan.room([Worker("a", 2, 200 * MIB)])
+        plan.usable([Worker("a", 2, 200 * MIB)])
 
 
 def test_a_fit_is_refused_before_its_first_task(tmp_path: Path, monkeypatch) -> None:
@@ -257,5 +235,5 @@ def test_rows_of_ones_need_a_third_of_the_memory() -> None:
     """19 million samples of the size of kdd2010 fit into 8 GB."""
     full = work(80, n_samples=19_264_097, n_supports=300, support_bytes=800_000_000)
     with pytest.raises(MemoryLimitTooLow):
-        full.plan(8 * 10**9, True).room(threads(2))
-    replace(full, value_bytes=4).plan(8 * 10**9, True).room(threads(2))
+        full.plan(8 * 10**9, True).usable(threads(2))
+    replace(full, value_bytes=4).plan(8 * 10**9, True).usable(threads(2))

@@ -6,6 +6,7 @@ import sys
 from multiprocessing.util import get_temp_dir
 from urllib.request import urlopen
 
+import dask
 import fsspec
 import numpy as np
 import pytest
@@ -127,6 +128,18 @@ def test_arrays_on_s3(s3, scheduler, tmp_path):
             url, tmp_path / name[2:], "s3://bucket/y.npy", scheduler=scheduler, n_workers=1, **OPTIONS
         )
         assert_store_equals(store, MATRIX, LABELS)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_later_passes_read_copies(s3, source, tmp_path, scheduler):
+    store = gdm_dask.ingest(source, "s3://bucket/s", **OPTIONS)
+    machine = gdm_dask.GroupDiscoveryMachine(3, scheduler=scheduler, n_workers=2)
+    wanted = machine.fit(gdm_dask.ingest(source, tmp_path / "local", **OPTIONS)).affiliations_
+    with dask.config.set({"gdm_dask.scratch": str(tmp_path / "temporary")}):
+        machine.fit(store, callback=lambda cut: cut.number > 1 or s3.rm("bucket/s/blocks", recursive=True))
+    assert machine.counts_["passes"] > 1
+    assert machine.affiliations_.equals(wanted)
+    assert not list((tmp_path / "temporary").glob("gdm-copies-*"))
 
 
 def test_options_instead_of_the_environment(s3, server, source, monkeypatch):

@@ -1,4 +1,4 @@
-"""Number of reads: one per cut and one for the groups, or a single one if the data fits in memory."""
+"""Number of reads: two for the search and one for the groups."""
 
 from __future__ import annotations
 
@@ -47,19 +47,6 @@ def tracker(monkeypatch) -> Tracker:
     return Tracker(monkeypatch)
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_what_fits_is_read_once_from_an_object_store(store, tracker, scheduler: str, monkeypatch) -> None:
-    monkeypatch.setattr(FeatureStore, "bytes_ahead", 1)
-    gdm = GroupDiscoveryMachine(cut_size=2, max_cuts=4, tol=0.0, scheduler=scheduler).fit(store)
-    assert gdm.n_cuts_ == 4
-    assert tracker.blocks == Counter(range(store.n_blocks))
-    assert tracker.rows == Counter()
-    assert gdm.counts_["blocks_read"] == store.n_blocks
-    assert gdm.counts_["passes"] == 2
-    assert gdm.counts_["blocks_used"] == 2 * store.n_blocks
-    assert gdm.counts_["bytes_read"] == store.nbytes
-
-
 @pytest.mark.parametrize("groups", [True, False])
 def test_one_read_for_some_cuts_and_one_for_the_groups(store, tracker, groups: bool) -> None:
     gdm = GroupDiscoveryMachine(8, cut_size=1, groups=groups, tau=0.1, scheduler="synchronous").fit(store)
@@ -100,13 +87,6 @@ def test_the_pass_that_proves_the_tolerance_is_one_more(store, tracker) -> None:
     n_reads = gdm.history_[-1].n_reads
     assert gdm.counts_["passes"] == n_reads + 1 + 1
     assert set(tracker.blocks.values()) == {gdm.counts_["passes"]}
-
-
-def test_nothing_stays_in_memory_after_a_fit(store, tracker, monkeypatch) -> None:
-    monkeypatch.setattr(FeatureStore, "bytes_ahead", 1)
-    for times in (1, 2):
-        GroupDiscoveryMachine(cut_size=2, max_cuts=2).fit(store)
-        assert set(tracker.blocks.values()) == {times}
 
 
 def test_prediction_reads_the_rows_of_the_supports_alone(store, tracker) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gdm_dask.system.resources import machine_memory
+from gdm_dask.system.resources import is_in_memory, machine_memory
 
 GB = 10**9
 
@@ -51,3 +51,9 @@ def test_the_lowest_limit_on_the_way_to_the_root_counts(
 def test_without_limits_it_is_all_of_the_machine(tmp_path: Path) -> None:
     assert machine_memory(tmp_path) == psutil.virtual_memory().total
     assert machine_memory(fake_root(tmp_path, "0::/a", {"a/memory.max": "max"})) == psutil.virtual_memory().total
+
+
+def test_files_in_memory() -> None:
+    kinds = {one.mountpoint: one.fstype for one in psutil.disk_partitions(all=True)}
+    assert is_in_memory(Path("/dev/shm/any/folder")) == (kinds.get("/dev/shm") == "tmpfs")
+    assert not is_in_memory(Path("/usr"))

@@ -59,3 +59,11 @@ def test_a_folder_whose_owner_may_not_have_locked_it_yet_stays(place, monkeypatc
     (place / "gdm-pass-new").mkdir()
     with temporary_folder("gdm-pass-"):
         assert (place / "gdm-pass-new").exists()
+
+
+def test_another_place_is_swept_too(place, tmp_path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "gdm-copies-old").mkdir(parents=True)
+    with temporary_folder("gdm-copies-", elsewhere) as ours:
+        assert [*elsewhere.iterdir()] == [ours]
+    assert not [*elsewhere.iterdir()]
