@@ -51,12 +51,6 @@ def test_the_demo_replaces_nothing_by_itself(capsys, store) -> None:
     assert open_store(store).fingerprint == before
 
 
-def test_a_test_set_needs_a_name_of_its_own(capsys, tmp_path: Path) -> None:
-    code, _, err = gdm(capsys, "synth", tmp_path / "a.svm", "--like", "news20", "--test", tmp_path / "a.svm")
-    assert (code, "must have another name" in err) == (2, True)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_warning_is_a_line_of_the_log(store, tmp_path: Path) -> None:
     code, _, err = run_gdm("fit", store, "--run", tmp_path / "run", "-k", "10000", "--scheduler", "synchronous")
     assert code == 0
@@ -77,10 +71,17 @@ def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
     assert (code, "zarr.json" in err) == (2, True)
 
 
-def test_a_url_is_no_run_directory(capsys, store, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["synth", "a.svm", "--like", "news20", "--test", "a.svm"], "must have another name"),
+        (["fit", "--run", "s3://bucket/run", "-k", 2], "the run directory must be a local folder, got s3:/bucket/run"),
+    ],
+)
+def test_wrong_places_are_refused_before_the_work(capsys, store, tmp_path: Path, monkeypatch, command, message) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = gdm(capsys, "fit", store, "--run", "s3://bucket/run", "-k", 2)
-    assert (code, "the run directory must be a local folder, got s3:/bucket/run" in err) == (2, True)
+    code, _, err = gdm(capsys, *command, *([store] if command[0] == "fit" else []))
+    assert (code, message in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,6 +103,8 @@ def test_a_fit_stops_at_its_supports_and_can_be_certified(capsys, store, tmp_pat
     assert re.search(proved + r"the proof took \d+ reads? of the data\.$", found, re.MULTILINE)
     assert gdm(capsys, "report", tmp_path / "b", "-o", tmp_path / "report.md")[0] == 0
     assert "The supports explain at least" in (tmp_path / "report.md").read_text().partition("## Bounds")[2]
+    code, _, err = gdm(capsys, "fit", store, "--run", tmp_path / "c", "--certify", "--scheduler", "synchronous")
+    assert (code, "set `n_features_to_select`" in err) == (2, True), err
 
 
 def test_classes_have_the_same_weight_in_all(capsys, store, tmp_path: Path) -> None:
@@ -113,11 +116,6 @@ def test_classes_have_the_same_weight_in_all(capsys, store, tmp_path: Path) -> N
     np.testing.assert_array_equal(found.support_coef_, expected.support_coef_)
     code, _, err = gdm(capsys, "fit", store, *options, "equal", "--overwrite")
     assert (code, "`class_weight` must be None, 'balanced' or a dict of weights >= 0, got 'equal'" in err) == (2, True)
-
-
-def test_a_certificate_needs_a_number_of_supports(capsys, store, tmp_path: Path) -> None:
-    code, _, err = gdm(capsys, "fit", store, "--run", tmp_path / "run", "--certify", "--scheduler", "synchronous")
-    assert (code, "set `n_features_to_select`" in err) == (2, True), err
 
 
 def test_fits_of_other_commands_have_workers_and_a_memory_limit_too(capsys, store, tmp_path: Path) -> None:

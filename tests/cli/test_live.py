@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from helpers.report_cases import HOSTILE, fitted, grouped
+from helpers.store_helpers import on_a_terminal
 from rich.console import Console
 
 from gdm_dask import GroupDiscoveryMachine, ingest
@@ -82,42 +79,18 @@ def test_no_terminal_no_view() -> None:
     assert got == ["a cut"]
 
 
-def on_a_terminal(*arguments: str) -> tuple[bytes, bytes]:
-    """Return a command's output, and its standard error on a terminal."""
-    code = "from gdm_dask.cli.main import run; run()"
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stderr=theirs, stdout=subprocess.PIPE, env=environment
-    )
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    output = child.communicate(timeout=120)[0]
-    os.close(ours)
-    assert child.returncode == 0, seen
-    return output, seen
-
-
 def test_fit_draws_on_a_terminal(tmp_path: Path) -> None:
     ingest(grouped()[0], tmp_path / "data.zarr", grouped()[1])
-    output, seen = on_a_terminal("fit", str(tmp_path / "data.zarr"), "--run", str(tmp_path / "run"), "-k", "3")
-    assert b"supports" in output
-    assert b"best score" in seen
+    code, output, seen = on_a_terminal("fit", tmp_path / "data.zarr", "--run", tmp_path / "run", "-k", 3)
+    assert (code, "supports" in output, "best score" in seen) == (0, True, True), seen
 
 
 def test_a_log_for_machines_is_one_on_a_terminal_too(tmp_path: Path) -> None:
-    store, run = str(tmp_path / "data.zarr"), str(tmp_path / "run")
-    for words in (["synth", "--like", "paper", "--scale", "0.03", store], ["fit", store, "--run", run, "-k", "3"]):
-        lines = on_a_terminal("--log-format", "json", *words)[1].decode().splitlines()
-        assert [json.loads(line)["level"] for line in lines], words
+    store, run = tmp_path / "data.zarr", tmp_path / "run"
+    for words in (["synth", "--like", "paper", "--scale", 0.03, store], ["fit", store, "--run", run, "-k", 3]):
+        code, _, seen = on_a_terminal("--log-format", "json", *words)
+        assert code == 0, seen
+        assert [json.loads(line)["level"] for line in seen.splitlines()], words
 
 
 def test_card_has_the_supports_and_escapes_names() -> None:

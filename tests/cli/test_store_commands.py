@@ -1,13 +1,11 @@
 """The command line around stores: help, info, verify, progress and logs."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 
 import pytest
-from helpers.store_helpers import GDM, gdm, run_gdm, some_labels, some_matrix, write_svmlight
+from helpers.store_helpers import GDM, gdm, on_a_terminal, run_gdm, some_labels, some_matrix, write_svmlight
 
 import gdm_dask
 
@@ -79,27 +77,8 @@ def test_quiet_and_verbose(tmp_path, source, capsys):
     assert re.search(r"^\d{4}-\d\d-\d\d .* INFO gdm_dask\.system\.progress: partition", err, re.MULTILINE)
 
 
-def on_a_terminal(*arguments):
-    """Return what a command line shows on a terminal."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
-    process = subprocess.Popen([*GDM, *map(str, arguments)], stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    shown = b""
-    with open(ours, "rb", buffering=0) as screen:
-        while True:
-            try:
-                part = screen.read(4096)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            shown += part
-    return process.wait(), shown.decode()
-
-
 def test_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path, source):
-    code, shown = on_a_terminal("ingest", source, tmp_path / "s")
+    code, _, shown = on_a_terminal("ingest", source, tmp_path / "s")
     assert code == 0
     assert "\x1b[" in shown
     assert "━" in shown

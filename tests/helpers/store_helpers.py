@@ -1,9 +1,12 @@
 """Shared by the tests of stores and ingest: real command lines, files and comparisons."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +49,19 @@ def run_gdm(*arguments, **options):
     out, err = process.communicate(timeout=120)
     assert "Traceback" not in err, err
     return process.returncode, out, err
+
+
+def on_a_terminal(*arguments):
+    """Run a command line with its standard error on a terminal; returns (exit code, standard output, screen)."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"}
+    process = start_gdm(*arguments, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # the other end is closed
+        while part := screen.read(65536):
+            shown += part
+    return process.wait(), process.communicate()[0], shown.decode()
 
 
 _FORK_COMMANDS = """

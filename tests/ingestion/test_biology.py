@@ -160,10 +160,11 @@ def test_genotypes_need_all_three_files(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "package", "extra"), [("a.h5ad", "h5py", "anndata"), ("a.bed", "bed_reader", "plink")]
+    ("name", "package", "extra"),
+    [("a.h5ad", "h5py", "anndata"), ("a.bed", "bed_reader", "plink"), ("a.parquet", "pyarrow", "parquet")],
 )
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, name, package, extra) -> None:
-    for other in ("a.h5ad", "a.bed", "a.bim", "a.fam"):
+    for other in (name, "a.bim", "a.fam"):
         (tmp_path / other).write_bytes(b"")
     load = builtins.__import__
 

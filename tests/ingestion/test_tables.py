@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from pathlib import Path
 
 import numpy as np
@@ -139,20 +138,6 @@ def test_a_truncated_parquet_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
     with pytest.raises(BadInput, match=r"b\.parquet: not a complete Parquet file"):
         gdm_dask.ingest(str(tmp_path / "b.parquet"), tmp_path / "b.zarr")
-
-
-def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch) -> None:
-    some_table().to_parquet(tmp_path / "a.parquet")
-    load = builtins.__import__
-
-    def without_pyarrow(name: str, *args: object, **options: object) -> object:
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return load(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(BadInput, match=r"pip install 'gdm_dask\[parquet\]'"):
-        gdm_dask.ingest(str(tmp_path / "a.parquet"), tmp_path / "a.zarr")
 
 
 PIPELINE = """

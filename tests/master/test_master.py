@@ -41,14 +41,6 @@ def test_agrees_with_clarabel(kind: str, n: int, d: int, n_cuts: int, log_C: flo
     assert_agrees_with_clarabel(instance, solution)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(kinds, st.integers(2, 400), st.integers(1, 60), n_cuts, st.floats(-2, 6), seeds)
-def test_certificate_holds(kind: str, n: int, d: int, n_cuts: int, log_C: float, seed: int) -> None:
-    instance = make(kind, n, d, n_cuts, 10.0**log_C, seed)
-    master, order = feed(instance)
-    assert_certified(instance, master.solve(), order)
-
-
 @pytest.mark.parametrize("C", EACH_C)
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_thousand_samples(kind: str, C: float) -> None:

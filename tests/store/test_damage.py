@@ -10,7 +10,6 @@ from helpers.store_helpers import gdm, some_labels, some_matrix
 
 import gdm_dask
 from gdm_dask.errors import DamagedStore
-from gdm_dask.store import layout
 
 LABELS = some_labels(60)
 KINDS = ("sparse", "dense")
@@ -118,6 +117,7 @@ def edit(path, change):
 
 ROOTS = {
     "missing": (lambda root: root.unlink(), "there is no feature store here"),
+    "no folder": (lambda root: shutil.rmtree(root.parent), "there is no feature store here"),
     "empty": (lambda root: root.write_bytes(b""), "damaged"),
     "garbled": (lambda root: root.write_bytes(b"\x00\xff{"), "damaged"),
     "not ours": (
@@ -154,25 +154,3 @@ def test_commands_tell_of_damage(tmp_path, whole, capsys):
     code, _, err = gdm(capsys, "info", tmp_path / "s")
     assert code == 2
     assert "array 'targets' is damaged: it is missing" in err
-
-
-def test_what_checksums_cannot_tell_is_found(tmp_path, whole):
-    """A store whose arrays are intact but do not match each other."""
-    shutil.copytree(whole / "sparse", tmp_path / "s")
-    store = gdm_dask.open_store(tmp_path / "s")
-    block = store.load_block(1)
-    block.indices[0] = 60
-    folder = store._folder
-    entry = layout.write_block(folder, 1, block, "lz4", store.names_of(np.arange(block.start, block.stop)))
-    blocks = [entry if number == 1 else other for number, other in enumerate(store.manifest.blocks)]
-    layout.write_manifest(folder, layout.Manifest(**{**vars(store.manifest), "blocks": blocks}))
-    with pytest.raises(
-        DamagedStore, match="chunk 0 of array 'blocks/00001/indices' is damaged: a number in it is not below 60"
-    ):
-        gdm_dask.open_store(tmp_path / "s").verify()
-
-
-def test_a_missing_path_is_no_store(tmp_path, capsys):
-    code, _, err = gdm(capsys, "info", tmp_path / "nothing")
-    assert code == 2
-    assert "there is no feature store here" in err
