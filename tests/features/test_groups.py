@@ -1,4 +1,4 @@
-"""Groups equal brute force, and every skipped feature is skipped with proof."""
+"""Searches for groups skip features with proof only; `test_measures.py` compares them with brute force."""
 
 from __future__ import annotations
 
@@ -8,58 +8,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import reference
-from helpers.instances import blocks_of, data_of, kinds, make, many, memory, seeds, whole
+from helpers.instances import blocks_of, kinds, make, many, memory, pairs_of, seeds, whole
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gdm_dask.features import block as blocks
 from gdm_dask.features.correlation import as_rows, correlation_limit, correlations
-from gdm_dask.features.groups import GroupPass, Pairs, find_pairs, least_weights, merge_pairs, prepare
+from gdm_dask.features.groups import Pairs, find_pairs, least_weights, merge_pairs, prepare
 
 taus = st.sampled_from([0.05, 0.25, 0.5, 0.9])
 
 
-def pairs_of(X: np.ndarray, supports: list[int], tau: float, sparse: bool, block_bytes: int = 1 << 20) -> Pairs:
-    store = memory(X, sparse, block_bytes)
-    with data_of(store) as data:
-        return data.run(GroupPass(prepare(store.rows(np.array(supports)), correlation_limit(tau))))
-
-
 def as_groups(pairs: Pairs, supports: list[int]) -> dict[int, list[int]]:
     return {s: pairs.feature[pairs.support == k].tolist() for k, s in enumerate(supports)}
-
-
-def some_supports(X: np.ndarray, count: int, seed: int) -> list[int]:
-    """List the features that are not constant; only they can become supports."""
-    varied = np.flatnonzero(np.ptp(X, axis=1) > 0)
-    return np.random.default_rng(seed).permutation(varied)[:count].tolist()
-
-
-@many(200)
-@given(kinds, st.integers(1, 30), st.integers(2, 60), st.integers(1, 4), taus, st.booleans(), seeds)
-def test_groups_equal_brute_force(kind, m, n, count, tau, sparse, seed) -> None:
-    X = make(kind, m, n, seed)
-    supports = some_supports(X, count, seed)
-    if not supports:
-        return
-    pairs = pairs_of(X, supports, tau, sparse)
-    assert as_groups(pairs, supports) == reference.groups(X, supports, tau)
-    assert pairs.n_scanned + pairs.n_skipped == m
-    everything = whole(X, sparse)
-    rho = correlations(everything, everything.rows(np.array(supports)))
-    np.testing.assert_array_equal(pairs.rho, rho[pairs.feature, pairs.support])
-
-
-@many(60)
-@given(kinds, st.integers(1, 30), st.integers(2, 60), taus, st.booleans(), st.integers(1, 2000), seeds)
-def test_pairs_are_the_same_bits_for_every_cut_into_blocks(kind, m, n, tau, sparse, block_bytes, seed) -> None:
-    X = make(kind, m, n, seed)
-    supports = some_supports(X, 3, seed)
-    if not supports:
-        return
-    one, other = pairs_of(X, supports, tau, sparse), pairs_of(X, supports, tau, sparse, block_bytes)
-    for name in ("support", "feature", "rho", "n_scanned", "n_skipped"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 @many(60)

@@ -6,36 +6,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import reference
-from helpers.instances import data_of, kinds, make, many, measures, memory, seeds, suited, whole
+from helpers.instances import data_of, kinds, make, many, measures, memory, pairs_of, seeds, suited, supports_of, whole
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, spearmanr
 
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
-from gdm_dask.features.correlation import correlation_limit
-from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.information import information_gain, symmetrical_uncertainty
 from gdm_dask.features.measures import MEASURES, information
-from gdm_dask.features.moments import ALL_SAMPLES, Fold
+from gdm_dask.features.moments import Fold
 from gdm_dask.features.ranks import SHORT, ranks
 from gdm_dask.features.states import MAX_STATES, states
 
 taus = st.sampled_from([0.05, 0.25, 0.5, 0.9])
-
-
-def pairs_of(
-    name: str, X: np.ndarray, supports: list[int], tau: float, sparse: bool, size: int = 1 << 20, fold=ALL_SAMPLES
-) -> Pairs:
-    store = memory(X, sparse, size)
-    search = MEASURES[name].search(fold.of(store.rows(np.array(supports))), correlation_limit(tau))
-    with data_of(store) as data:
-        return data.run(GroupPass(search, fold))
-
-
-def supports_of(X: np.ndarray, count: int, seed: int) -> list[int]:
-    """List the features that are not constant; only they can become supports."""
-    return np.random.default_rng(seed).permutation(np.flatnonzero(np.ptp(X, axis=1) > 0))[:count].tolist()
 
 
 @many(150)
@@ -59,14 +43,14 @@ def test_weights_equal_repetition(name, kind, m, n, sparse, seed) -> None:
     np.testing.assert_allclose(MEASURES[name].compare(weighted, weighted), expected, rtol=0, atol=1e-9)
 
 
-@many(200)
+@many(500)
 @given(measures, kinds, st.integers(1, 30), st.integers(2, 60), st.integers(1, 4), taus, st.booleans(), seeds)
 def test_groups_equal_brute_force(name, kind, m, n, count, tau, sparse, seed) -> None:
     X = suited(make(kind, m, n, seed), name)
     supports = supports_of(X, count, seed)
     if not supports:
         return
-    pairs = pairs_of(name, X, supports, tau, sparse)
+    pairs = pairs_of(X, supports, tau, sparse, measure=name)
     found = {s: pairs.feature[pairs.support == k].tolist() for k, s in enumerate(supports)}
     assert found == reference.groups(X, supports, tau, name)
     assert pairs.n_scanned + pairs.n_skipped == m
@@ -84,12 +68,12 @@ def test_long_rows_are_given_up_with_proof(name, tau, sparse, seed) -> None:
     mix = rng.uniform(0.0, 2.0, (30, 1))
     X = (source[rng.integers(0, 3, 30)] + mix * rng.normal(size=(30, n))) * (rng.random((30, n)) < 0.8)
     X = suited(np.vstack([source, X]), name)
-    pairs = pairs_of(name, X, [0, 1, 2], tau, sparse)
+    pairs = pairs_of(X, [0, 1, 2], tau, sparse, measure=name)
     found = {s: pairs.feature[pairs.support == s].tolist() for s in range(3)}
     assert found == reference.groups(X, [0, 1, 2], tau, name)
 
 
-@many(60)
+@many(150)
 @given(measures, kinds, st.integers(1, 30), st.integers(2, 60), taus, st.booleans(), st.integers(1, 2000), seeds)
 def test_pairs_are_the_same_bits_for_every_cut_into_blocks(name, kind, m, n, tau, sparse, size, seed) -> None:
     X = suited(make(kind, m, n, seed), name)
@@ -97,7 +81,7 @@ def test_pairs_are_the_same_bits_for_every_cut_into_blocks(name, kind, m, n, tau
     if not supports:
         return
     fold = Fold(np.arange(0, n, 2), np.random.default_rng(seed).random(len(range(0, n, 2)))) if seed % 2 else Fold()
-    one, other = (pairs_of(name, X, supports, tau, sparse, size, fold) for size in (1 << 20, size))
+    one, other = (pairs_of(X, supports, tau, sparse, size, fold, name) for size in (1 << 20, size))
     for field in ("support", "feature", "rho", "n_scanned", "n_skipped"):
         np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
 
@@ -152,7 +136,7 @@ def test_rare_features_are_not_sorted_for_frequent_supports(monkeypatch) -> None
     X = rng.random((204, 900)) * (rng.random((204, 900)) < np.repeat([0.4, 0.01], [4, 200])[:, None])
     ranked: list[int] = []
     monkeypatch.setattr(spearman, "ranks", lambda block: ranked.append(block.n_rows) or ranks(block))
-    pairs = pairs_of("spearman", X, [0, 1, 2, 3], 0.25, sparse=True)
+    pairs = pairs_of(X, [0, 1, 2, 3], 0.25, sparse=True, measure="spearman")
     assert sum(ranked) == 8  # the supports, and as features
     assert pairs.n_skipped == 200
 
@@ -170,10 +154,10 @@ def test_information_equals_the_public_functions() -> None:
 @pytest.mark.parametrize("name", ["su", "ig"])
 def test_many_supports_are_counted_in_parts(name, monkeypatch) -> None:
     X = suited(make("counts", 40, 60, 5), name)
-    expected = pairs_of(name, X, list(range(30)), 0.9, sparse=True)
+    expected = pairs_of(X, list(range(30)), 0.9, sparse=True, measure=name)
     monkeypatch.setattr("gdm_dask.features.states.STATES_AT_ONCE", 20)
     monkeypatch.setattr("gdm_dask.features.measures.information.PAIRS_AT_ONCE", 90)
-    found = pairs_of(name, X, list(range(30)), 0.9, sparse=True)
+    found = pairs_of(X, list(range(30)), 0.9, sparse=True, measure=name)
     for field in ("support", "feature", "rho", "n_scanned", "n_skipped"):
         np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
     assert len(found.feature) > 40
@@ -184,7 +168,7 @@ def test_rare_features_are_not_numbered_for_frequent_supports(monkeypatch) -> No
     X = rng.integers(1, 4, (204, 900)) * (rng.random((204, 900)) < np.repeat([0.4, 0.01], [4, 200])[:, None])
     numbered: list[int] = []
     monkeypatch.setattr(information, "states", lambda block: numbered.append(block.n_rows) or states(block))
-    pairs = pairs_of("su", X.astype(float), [0, 1, 2, 3], 0.25, sparse=True)
+    pairs = pairs_of(X.astype(float), [0, 1, 2, 3], 0.25, sparse=True, measure="su")
     assert numbered == [4, 4, 4]  # the supports, again in order, and as features
     assert pairs.n_skipped == 200
 
@@ -215,9 +199,9 @@ def test_a_feature_with_too_many_values_is_named(sparse) -> None:
 
 def test_a_constant_feature_correlates_by_cosine_alone() -> None:
     X = np.array([[1.0, 2.0, 1.0, 2.0], [5.0, 5.0, 5.0, 5.0], [-1.0, -1.0, -1.0, -1.0]])
-    assert pairs_of("cosine", X, [0], 0.25, sparse=False).feature.tolist() == [0, 1, 2]
-    assert pairs_of("cosine", sp.csr_array(X).toarray(), [0], 0.25, sparse=True).rho[2] == pytest.approx(
+    assert pairs_of(X, [0], 0.25, sparse=False, measure="cosine").feature.tolist() == [0, 1, 2]
+    assert pairs_of(sp.csr_array(X).toarray(), [0], 0.25, sparse=True, measure="cosine").rho[2] == pytest.approx(
         -3 / np.sqrt(10)
     )
-    assert pairs_of("pearson", X, [0], 0.25, sparse=False).feature.tolist() == [0]
-    assert pairs_of("spearman", X, [0], 0.25, sparse=False).feature.tolist() == [0]
+    assert pairs_of(X, [0], 0.25, sparse=False, measure="pearson").feature.tolist() == [0]
+    assert pairs_of(X, [0], 0.25, sparse=False, measure="spearman").feature.tolist() == [0]

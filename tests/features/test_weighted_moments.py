@@ -7,12 +7,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 from helpers import reference
-from helpers.instances import data_of, kinds, make, many, memory, seeds, whole
+from helpers.instances import data_of, kinds, make, many, memory, pairs_of, seeds, whole
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gdm_dask.features.correlation import correlation_limit, correlations
-from gdm_dask.features.groups import GroupPass, Pairs, least_weights, prepare
+from gdm_dask.features.groups import least_weights
 from gdm_dask.features.moments import Fold, with_weights
 from gdm_dask.features.ranking import Question, ScorePass
 
@@ -65,12 +65,6 @@ def test_a_feature_that_is_constant_where_samples_have_weight(sparse: bool) -> N
     assert found.norms[0] == pytest.approx(3e200 * np.sqrt(weights[30] * (1 - weights[30] / weights.sum())))
 
 
-def pairs_of(X: np.ndarray, supports: np.ndarray, weights: np.ndarray, tau: float, sparse: bool, size: int) -> Pairs:
-    store, fold = memory(X, sparse, size), Fold(weights=weights)
-    with data_of(store) as data:
-        return data.run(GroupPass(prepare(fold.of(store.rows(supports)), correlation_limit(tau)), fold))
-
-
 @many(60)
 @given(kinds, *sizes, st.sampled_from([0.05, 0.25, 0.5, 0.9]), st.booleans(), st.integers(1, 2000), seeds)
 def test_groups_are_those_of_repeated_samples(kind, m, n, tau, sparse, size, seed) -> None:
@@ -79,7 +73,7 @@ def test_groups_are_those_of_repeated_samples(kind, m, n, tau, sparse, size, see
     supports = np.flatnonzero(np.ptp(X_long, axis=1) > 0)[:4]
     if not len(supports):
         return
-    pairs = pairs_of(X, supports, weights, tau, sparse, size)
+    pairs = pairs_of(X, supports, tau, sparse, size, Fold(weights=weights))
     found = {s: pairs.feature[pairs.support == k].tolist() for k, s in enumerate(supports.tolist())}
     assert found == reference.groups(X_long, supports.tolist(), tau)
     rows = with_weights(whole(X, sparse), weights)
@@ -95,7 +89,7 @@ def test_few_samples_of_great_weight_reach_a_support_and_many_of_little_weight_d
     X[:4] = rng.random((4, 400)) < 0.5
     X[0, :4], X[0, 4:8], X[299] = 1.0, 0.0, 0.0
     X[299, :4] = 1.0
-    pairs = pairs_of(X, np.array([0]), weights, 0.25, sparse=True, size=1 << 20)
+    pairs = pairs_of(X, [0], 0.25, sparse=True, fold=Fold(weights=weights))
     assert 299 in pairs.feature
     assert pairs.n_skipped > 200
 

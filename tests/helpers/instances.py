@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block, stack
+from gdm_dask.features.correlation import correlation_limit
+from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import MEASURES
+from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.store.memory import MemoryStore
 
 #: The kinds cover ties and value types, correlated groups, and cancellation.
@@ -94,3 +97,19 @@ def whole(X: np.ndarray, sparse: bool = False) -> Block:
 def data_of(store: MemoryStore) -> Iterator[Data]:
     with open_engine("synchronous") as engine:
         yield Data.in_memory(store, engine)
+
+
+def supports_of(X: np.ndarray, count: int, seed: int) -> list[int]:
+    """List some features that are not constant; only they can become supports."""
+    return np.random.default_rng(seed).permutation(np.flatnonzero(np.ptp(X, axis=1) > 0))[:count].tolist()
+
+
+def pairs_of(
+    X: np.ndarray, supports: Sequence[int], tau: float, sparse: bool, size: int = 1 << 20, fold: Fold = ALL_SAMPLES,
+    measure: str = "pearson",
+) -> Pairs:  # fmt: skip
+    """Search for the features that correlate with supports."""
+    store = memory(X, sparse, size)
+    search = MEASURES[measure].search(fold.of(store.rows(np.array(supports))), correlation_limit(tau))
+    with data_of(store) as data:
+        return data.run(GroupPass(search, fold))
