@@ -44,7 +44,7 @@ from gdm_dask.system.progress import compile_seconds
 
 @dataclass(eq=False, repr=False)
 class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`: what they share."""
+    """Base of `GroupDiscoveryMachine`, which documents it, and of `GroupDiscoveryRegressor`."""
 
     n_features_to_select: int | None = None
     tau: float = 0.25

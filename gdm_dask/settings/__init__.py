@@ -1,1 +1,1 @@
-"""Settings of a fit: what is wanted, derived from the parameters of an estimator and the size of the data."""
+"""Settings of a fit, derived from the parameters of an estimator and the size of the data."""

@@ -20,7 +20,7 @@ the included features are not penalised for the number of cuts that hold them.
     1 / (4 P(S)) <= (quad(A) + 1/2 (sum of c_j^2 over I + q)) / lin(A)^2
 
 where q bounds the sum of squared scores of k - |I| uncorrelated features outside of I and E that no feature of I
-covers. The gain of S is ``P(I) - P(S)``: what is due to I is no merit of the choice.
+covers. The gain of S is ``P(I) - P(S)``: the choice takes no credit for I.
 
 *Variables.* If some features enter together, as the one-hot columns of a variable do, all statements are about
 variables: a feature on its own is one, a cut holds at most B, and k counts them. Two variables correlate if a feature

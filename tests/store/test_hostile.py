@@ -86,8 +86,8 @@ def set_last_index(block):
         (set_pointers(1, 9, 4), "its pointers do not fit its indices"),
         (set_pointers(-1, 7), "its pointers do not fit its indices"),
         (lambda block: block.norms.__setitem__(0, np.inf), "a moment is not finite"),
-        (set_index, "array 'blocks/00001/indices' is damaged: a number in it is not below 60"),
-        (set_last_index, "array 'blocks/00001/indices' is damaged: a number in it is not below 60"),
+        (set_index, "indices' is damaged: a number in it is not below 60"),
+        (set_last_index, "indices' is damaged: a number in it is not below 60"),
     ],
 )
 def test_rows_that_leave_their_arrays(whole, tmp_path, change, message):
@@ -95,7 +95,7 @@ def test_rows_that_leave_their_arrays(whole, tmp_path, change, message):
     store = gdm_dask.open_store(path)
     features = np.arange(store.block_starts[1], store.block_starts[2])
     for read in (lambda: store.load_block(1), lambda: store.load_rows(features), store.verify, lambda: use(path)):
-        with pytest.raises(DamagedStore, match=rf"s: .*block.*1.*: {message}\. Restore the store"):
+        with pytest.raises(DamagedStore, match=rf"s: .*block.*1.*{message}\. Restore the store"):
             read()
 
 
