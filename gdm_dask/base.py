@@ -82,7 +82,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : store, path or URL of one, ndarray, sparse matrix, Dask array or DataFrame
+        X : ndarray, sparse matrix, pandas, Polars, Arrow or Dask table, Dask array, store, or path or URL of one
             Matrices are samples x features.
         y : array of shape (n_samples,), or (n_samples, n_outputs) for numbers
             Labels or numbers. If given, they replace the targets of a store.

@@ -20,7 +20,7 @@ from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion import as_blocks
-from gdm_dask.ingestion.objects import as_dask_matrix, common_type, computed, is_dask
+from gdm_dask.ingestion.objects import as_dask_matrix, as_pandas, common_type, computed, is_dask
 from gdm_dask.model import Estimator, FittedModel, names_at, names_in
 from gdm_dask.settings.settings import CONSTRAINTS, Settings, constraints_from, settings_from
 from gdm_dask.settings.weights import sample_weights
@@ -68,7 +68,7 @@ def check_training_data(machine: Any, X: Any, y: Any, task: str) -> tuple[Any, T
         n_samples, machine.n_features_in_ = X.shape
         y = computed(y)
     else:
-        given = X
+        given = as_pandas(X)
         try:
             X, y = validate_data(
                 machine, given, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,

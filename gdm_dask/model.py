@@ -232,6 +232,8 @@ def decision(columns: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarra
 def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
     """Write a fitted model; the JSON file is written last and holds the checksum of the arrays."""
     folder = local_folder(path, "the place of a model")
+    if folder.is_file():
+        raise BadInput(f"{folder} is a file: choose a folder for the model")
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {name: getattr(model, name) for name in (*_ARRAYS, "included_")}
     if model.affiliations_ is not None:

@@ -82,7 +82,9 @@ def tune(
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({"table": table, "best": best}, indent=1).encode())
-    logger.info("best of %d: %s", len(table), best)
+    for row in table:
+        chosen = ", ".join(f"{name} {row[name]}" for name in values)
+        logger.info("%s: %s %.4f, standard deviation %.4f", chosen, measure, row[measure], row["deviation"])
     return {name: best[name] for name in values}
 
 

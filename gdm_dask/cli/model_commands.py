@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
 from gdm_dask.cli.console import escape, live_cuts, out, plain, show
 from gdm_dask.errors import BadInput
+from gdm_dask.system.names import printable
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ ImageShape = Annotated[
 ]
 Other = Annotated[Path | None, typer.Option(help="Run directory of another fit on the same features, to compare with.")]
 
+#: Number of supports in the summary of a fit, and the longest name there.
+N_STRONGEST, LONGEST_NAME = 5, 24
 #: File in the run directory with the result of `gdm stability`.
 STABILITY_FILE = "stability.json"
 
@@ -129,8 +133,8 @@ def log_iteration(iteration: Iteration) -> None:
     logger.info("%s", iteration)
 
 
-def summarise(model: FittedModel, run: Path) -> None:
-    """Print the result of a fit."""
+def summarise(model: FittedModel, run: Path, more: Sequence[tuple[str, str]] = ()) -> None:
+    """Print the result of a fit, and more facts."""
     from gdm_dask.report.summary import certificate, outcome, trade_off
 
     groups = "not searched for"
@@ -144,14 +148,21 @@ def summarise(model: FittedModel, run: Path) -> None:
         [
             ("run", str(run)),
             ("supports", f"{len(model.support_features_):,} of {model.n_features_in_:,} features" + _demanded(model)),
+            ("strongest", f"{_strongest(model)}; gdm groups {shlex.quote(str(run))} prints all"),
             ("groups", groups),
             ("redundancy", f"{model.redundancy_rate_:.4f}"),
             ("cuts", f"{model.n_cuts_}, {entered:,} supports entered, {gap}{outcome(model)}"),
             ("C", f"{model.C_:.3g}, {trade_off(model)}"),
             *([] if proved is None else [("certificate", proved)]),
             ("seconds", f"{model.timings_['total']:.2f} ({parts})"),
+            *more,
         ]
     )
+
+
+def _strongest(model: FittedModel) -> str:
+    """Name the strongest supports."""
+    return ", ".join(printable(name, LONGEST_NAME) for name in model.supports_["name"].head(N_STRONGEST))
 
 
 def _demanded(model: FittedModel) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
-from gdm_dask.cli.console import escape, out, show
+from gdm_dask.cli.console import escape, out
 from gdm_dask.errors import BadInput
 from gdm_dask.system.resources import format_bytes
 
@@ -46,6 +46,10 @@ SampleWeight = Annotated[
         help="Weights of the samples, which fits use: .npy, .csv or text; or a column of the table, of the "
         "documents, or of a --target .csv with a header.",
     ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Column of a table to leave out, such as an identifier; may be repeated."),
 ]
 Task = Annotated[str | None, typer.Option(help="classification or regression; by default inferred from the target.")]
 NFeatures = Annotated[int | None, typer.Option(help="Number of features; features beyond it are dropped.")]
@@ -119,6 +123,7 @@ def ingest(
     paths: Paths,
     target: Targets = None,
     sample_weight: SampleWeight = None,
+    drop: Drop = None,
     task: Task = None,
     n_features: NFeatures = None,
     like: Like = None,
@@ -156,7 +161,7 @@ def ingest(
 
       gdm ingest test.svm test.zarr --like train.zarr
 
-      gdm ingest genes.csv.gz genes.zarr --target diagnosis
+      gdm ingest genes.csv.gz genes.zarr --target diagnosis --drop patient
 
       gdm ingest counts.npz counts.zarr --target y.txt --memory-limit 2GB
 
@@ -171,7 +176,7 @@ def ingest(
 
     *sources, store = paths
     source: Any = [_existing(path) for path in sources]
-    options: dict[str, Any] = {"sample_weight": sample_weight}
+    options: dict[str, Any] = {"sample_weight": sample_weight, "drop": drop or ()}
     if text:
         from gdm_dask.pipeline.readers import Part, read_part
 
@@ -330,8 +335,8 @@ def _describe_model(run: Path, as_json: bool) -> None:
         }
         typer.echo(json.dumps({"run": str(run), **fitted_on, **facts, "target": model.target_.to_json()}, indent=2))
         return
-    summarise(model, run)
-    show([("estimator", " ".join(repr(model).split())), ("fitted on", fitted_on.get("store", "a matrix"))])
+    parameters = " ".join(repr(model).split())
+    summarise(model, run, [("estimator", parameters), ("fitted on", fitted_on.get("store", "a matrix"))])
 
 
 @app.command()

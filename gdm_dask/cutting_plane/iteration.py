@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gdm_dask.system.resources import format_bytes
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -56,7 +58,7 @@ class Iteration:
     def __str__(self) -> str:
         goal = f" of {self.n_entering:,}" if self.n_entering is not None else ""
         gap = f"gap {self.gap:.2%}, " if self.n_entering is None else ""
-        read = f"read {self.bytes_read / 1e6:.0f} MB, " if self.bytes_read else ""
+        read = f"read {format_bytes(self.bytes_read)}, " if self.bytes_read else ""
         return (
             f"cut {self.number}: {self.n_supports:,}{goal} supports (+{self.n_new}), best score {self.best_score:.4g}, "
             f"{gap}{read}{sum(self.seconds.values()):.2f} s"

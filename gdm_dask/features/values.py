@@ -78,7 +78,10 @@ def as_floats(values: np.ndarray) -> np.ndarray:
     else:
         exact = values.dtype.itemsize < 8 or values.size == 0 or max(int(values.max()), -int(values.min())) <= _EXACT
     if not exact:
-        raise BadInput(f"some {values.dtype} values are not exact in float64: convert them to float64 first")
+        raise BadInput(
+            f"some {values.dtype} values are not exact in float64: convert them first, or leave them out if they are "
+            "identifiers"
+        )
     return floats
 
 

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -30,10 +30,11 @@ from gdm_dask.ingestion import plan
 from gdm_dask.ingestion import sample_weights as given_weights
 from gdm_dask.ingestion.covariates import Covariates, drop_incomplete, read_covariates, with_covariates
 from gdm_dask.ingestion.merge import make_blocks
-from gdm_dask.ingestion.objects import is_dask
+from gdm_dask.ingestion.objects import as_pandas, is_dask
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
 from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source
+from gdm_dask.ingestion.sources.table_columns import droppable
 from gdm_dask.ingestion.staging import CUTS_VERSION, Staging
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import ArrayEntry, write_array, write_group, write_text
@@ -121,6 +122,7 @@ def run_ingest(
     sample_weight: Any = None,
     covariates: Any = None,
     on_missing: str = "raise",
+    drop: str | Sequence[str] = (),
 ) -> IngestReport:
     """Ingest a source and return a report. See `ingest`.
 
@@ -172,6 +174,8 @@ def run_ingest(
         the store include them by default.
     on_missing : {"raise", "drop"}
         Whether a sample without a target, or without a covariate, stops the ingest, or is dropped and counted.
+    drop : str or list of str
+        Columns of a table or a DataFrame to leave out, such as identifiers and dates.
     """
     compiled = compile_seconds()
     if isinstance(like, (str, os.PathLike)):
@@ -180,9 +184,12 @@ def run_ingest(
         if n_features not in (None, like.shape[0]):
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
+    source, drop = as_pandas(source), [drop] if isinstance(drop, str) else drop
+    if drop and hasattr(source, "columns"):
+        source, drop = source.drop(columns=droppable(drop, source.columns, "the DataFrame")), ()
     weight_column = sample_weight if isinstance(sample_weight, str) else None
     options = IngestOptions(
-        n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task, weight_column
+        n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task, weight_column, list(drop)
     )
     if on_missing not in ("raise", "drop"):
         raise BadInput(f"`on_missing` must be 'raise' or 'drop', got {on_missing!r}")
@@ -193,6 +200,10 @@ def run_ingest(
         source, y, sample_weight = given_weights.take_columns(source, y, sample_weight)
     given = open_source(_reachable(source, storage_options), y, options)
     facts = given.facts
+    if set(facts.dropped) != set(drop):
+        raise BadInput(
+            f"`drop` names columns of a table or a DataFrame, which the source is not: got {', '.join(drop)}"
+        )
     sample_weight = sample_weight if facts.sample_weight is None else facts.sample_weight
     weights = _known_weights(sample_weight, facts.n_samples, facts.sample_ids)
     if feature_names is not None:

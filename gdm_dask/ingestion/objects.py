@@ -41,6 +41,11 @@ def computed(values: Any) -> Any:
     return values.compute() if is_dask(values) else values
 
 
+def as_pandas(data: Any) -> Any:
+    """Return a table of Polars, Arrow or another library as a pandas DataFrame; anything else unchanged."""
+    return data.to_pandas() if hasattr(data, "to_pandas") else data
+
+
 def as_dask_matrix(X: Any) -> Any:
     """Return a samples x features collection as an array of known shape."""
     X = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
@@ -91,7 +96,10 @@ def frame_values(frame: Any) -> Any:
         return frame.sparse.to_coo().tocsr()
     for position, kind in enumerate(frame.dtypes):
         if kind.kind in "iu" and common.kind == "f":
-            as_floats(frame.iloc[:, position].dropna().to_numpy(kind.type))  # refuses values that a float cannot hold
+            try:
+                as_floats(frame.iloc[:, position].dropna().to_numpy(kind.type))
+            except BadInput as error:
+                raise BadInput(f"column {str(frame.columns[position])!r} of the DataFrame: {error}") from error
     if common.kind == "f":
         return frame.to_numpy(dtype=common, na_value=np.nan)
     return frame.to_numpy(dtype=common)

@@ -40,6 +40,7 @@ class IngestOptions:
     block_bytes: int
     task: str | None = None
     weight_column: str | None = None  # of a table; or the path of a file of weights
+    drop: list[str] = field(default_factory=list)  # columns of a table
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -127,6 +128,7 @@ class SourceFacts:
     feature_names: list[str] | None = None
     sample_ids: list[str] | None = None
     column: Callable[[str], Column | None] | None = None  # finds a column beside the matrix, such as one of obs
+    dropped: tuple[str, ...] = ()  # columns of a table
     vocabulary: Vocabulary | None = None  # of documents, to be kept in the store
     scratch_factor: int = 1  # upper bound on the bytes of scratch per byte of source
     least_run_bytes: int = 0  # the smallest piece of the source may need that much

@@ -27,6 +27,7 @@ _SET = Table(
         "target": TEXT,  # column of a table
         "covariates": TEXT,  # acquired table, or some columns of it (people:age,sex), or columns of obs
         "on_missing": Key(str, choices=("raise", "drop")),
+        "drop": Key(str, several=True),  # columns of a table
         # arrays
         "x": TEXT,
         "y": TEXT,

@@ -84,7 +84,8 @@ def _matrix(part: Part) -> Input:
     if part.split is not None:
         raise BadInput("ingest.split: a matrix file cannot be split: add [ingest.test], or use the arrays reader")
     given = {**part.settings, **part.tables}
-    options: dict[str, Any] = {key: given[key] for key in ("sample_weight", "covariates", "on_missing") if key in given}
+    keys = ("sample_weight", "covariates", "on_missing", "drop")
+    options: dict[str, Any] = {key: given[key] for key in keys if key in given}
     labels = str(part.files[1]) if len(part.files) > 1 else given.get("labels", given.get("target"))
     return Input(str(part.files[0]), labels, options)
 

@@ -24,6 +24,7 @@ from crc32c import crc32c
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.model import plain
 from gdm_dask.store.folder import local_folder, write_whole
+from gdm_dask.store.layout import ROOT
 from gdm_dask.system.locks import FileLock
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class RunDirectory:
     def _opened(self, wait: float) -> Iterator[None]:
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"{self.path} is a file: choose a folder for the run")
+        if (self.path / ROOT).exists():
+            raise BadInput(f"{self.path} is a feature store: choose another folder for the run")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(exist_ok=True, mode=0o700)
         lock = FileLock(self.path / ".lock")

@@ -239,7 +239,7 @@ def _check_arrays(where: str, arrays: dict[str, ArrayEntry], wanted: dict[str, t
 def _why_not(folder: Folder, error: OSError) -> str:
     if folder.is_local and os.path.exists(f"{folder.path}{PARTIAL}"):
         return " yet: its ingest has not finished. Wait for it; if it was stopped, run the same command again."
-    return f" ({type(error).__name__}). Make one with 'gdm ingest'."
+    return f" ({error.strerror or 'no such folder'}). Make one with 'gdm ingest'."
 
 
 def block_path(number: int) -> str:

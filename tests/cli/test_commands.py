@@ -97,6 +97,7 @@ def test_a_fit_stops_at_its_supports_and_can_be_certified(capsys, store, tmp_pat
     options = ["--scheduler", "synchronous", "-k", "2"]
     found = gdm(capsys, "fit", store, "--run", tmp_path / "a", *options)[1]
     assert re.search(r"^cuts .* supports entered, stopped at 2 supports$", found, re.MULTILINE)
+    assert re.search(r"^strongest +\S.*, \S.*; gdm groups \S+/a prints all$", found, re.MULTILINE)
     assert "certificate" not in found
     found = gdm(capsys, "fit", store, "--run", tmp_path / "b", *options, "--certify")[1]
     proved = r"^certificate +The supports explain at least \d+\.\d% of what any 2 uncorrelated features can explain; "
@@ -132,7 +133,7 @@ def test_info_describes_a_model(capsys, store, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert gdm(capsys, "fit", store, "--run", run, "-k", "3", "--scheduler", "synchronous")[0] == 0
     code, out, _ = gdm(capsys, "info", run)
-    assert (code, f"fitted on  {store}" in out, "n_features_to_select=3" in out) == (0, True, True)
+    assert (code, f"fitted on   {store}" in out, "n_features_to_select=3" in out) == (0, True, True)
     facts = json.loads(gdm(capsys, "info", run, "--json")[1])
     assert (facts["n_supports"], facts["parameters"]["tau"], facts["store"]) == (3, 0.25, str(store))
 
@@ -148,8 +149,9 @@ def test_stability_knows_the_training_store(capsys, store, tmp_path: Path) -> No
 
 
 def test_tune_has_values_to_try(capsys, store, tmp_path: Path) -> None:
-    code, out, _ = gdm(capsys, "tune", store, "-k", "2", "-o", tmp_path / "table.json", "--scheduler", "synchronous")
+    code, out, err = gdm(capsys, "tune", store, "-k", "2", "-o", tmp_path / "table.json", "--scheduler", "synchronous")
     assert (code, out.startswith("tau  0.")) == (0, True)
+    assert re.findall(r"tau (\S+): accuracy \d\.\d{4}, standard deviation", err) == ["0.1", "0.25", "0.5"]
     assert [row["tau"] for row in json.loads((tmp_path / "table.json").read_text())["table"]] == [0.1, 0.25, 0.5]
 
 

@@ -233,6 +233,11 @@ def test_a_file_in_place_of_the_folder(store, tmp_path: Path) -> None:
         RunDirectory(tmp_path / "run").fit(machine(), store)
 
 
+def test_a_store_in_place_of_the_folder(store) -> None:
+    with pytest.raises(BadInput, match="is a feature store: choose another folder for the run"):
+        RunDirectory(store.url).fit(machine(), store)
+
+
 HOLD = """
 import sys, time
 from pathlib import Path

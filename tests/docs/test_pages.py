@@ -82,8 +82,8 @@ def prepared(data, tmp_path_factory) -> Path:
     X, y = data
     train = gdm_dask.ingest(write_svmlight(folder / "train.svm", X, y), folder / "train.zarr")
     gdm_dask.ingest(write_svmlight(folder / "test.svm", X[:100], y[:100]), folder / "test.zarr", like=train)
-    names = ",".join([*(f"gene{number}" for number in range(20)), "diagnosis"])
-    rows = (",".join([*map(str, row), str(label)]) for row, label in zip(X[:, :20], y, strict=True))
+    names = ",".join(["patient", *(f"gene{number}" for number in range(20)), "diagnosis"])
+    rows = (",".join(["P", *map(str, row), str(label)]) for row, label in zip(X[:, :20], y, strict=True))
     (folder / "genes.csv").write_text("\n".join([names, *rows]) + "\n")
     for name, tau in (("first", 0.25), ("second", 0.5)):
         gdm_dask.GroupDiscoveryMachine(10, tau=tau).fit(train).save(folder / "runs" / name)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow
 import pytest
 from helpers.store_helpers import gdm
 
@@ -60,6 +62,26 @@ def test_a_column_holds_the_sample_weights(tmp_path: Path, name: str) -> None:
     store = gdm_dask.ingest(str(tmp_path / name), tmp_path / "a.zarr", "diagnosis", sample_weight="times")
     assert_same(store, table)
     np.testing.assert_array_equal(store.sample_weight, weighed["times"])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_columns_are_dropped(tmp_path: Path, capsys, name: str) -> None:
+    table = some_table()
+    WRITERS[name](table.assign(patient="P", visit="2024-01-01"), tmp_path / name)
+    source, place = str(tmp_path / name), str(tmp_path / "a.zarr")
+    with pytest.raises(BadInput, match="patient"):
+        gdm_dask.ingest(source, place, "diagnosis", run_bytes="16kB")
+    options = ["--target", "diagnosis", "--drop", "patient", "--drop"]
+    assert gdm(capsys, "ingest", source, place, *options, "visit")[0] == 0
+    assert_same(gdm_dask.open_store(place), table)
+    code, _, err = gdm(capsys, "ingest", source, place, "--overwrite", *options, "date")
+    assert (code, "no column is named 'date'" in err) == (2, True)
+
+
+def test_what_has_no_columns_drops_none(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.eye(3))
+    with pytest.raises(BadInput, match=r"`drop` names columns of a table or a DataFrame.*got a"):
+        gdm_dask.ingest(str(tmp_path / "a.npy"), tmp_path / "a.zarr", drop="a")
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
@@ -148,19 +170,48 @@ path = "genes.csv"
 reader = "matrix"
 files = "genes"
 target = "diagnosis"
+drop = ["patient", "visit"]
 [fit]
 n_features_to_select = 3
 scheduler = "synchronous"
 """
 
 
-def test_a_pipeline_names_the_target_of_a_table(tmp_path: Path, monkeypatch) -> None:
+def test_a_pipeline_names_the_target_of_a_table_and_drops_columns(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GDM_RUNS", raising=False)
-    some_table().to_csv("genes.csv")
+    some_table().assign(patient="P", visit="2024-01-01").to_csv("genes.csv")
     Path("table.toml").write_text(PIPELINE)
     assert run_pipeline(load_pipeline("table.toml")).status == "done"
     assert_same(gdm_dask.open_store("runs/table/data/train.zarr"), some_table())
+
+
+FRAMES = {"polars": polars.from_pandas, "arrow": pyarrow.Table.from_pandas}
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_tables_of_other_libraries(tmp_path: Path, library: str) -> None:
+    table, convert = some_table().reset_index(drop=True), FRAMES[library]
+    assert_same(gdm_dask.ingest(convert(table), tmp_path / "a.zarr", "diagnosis"), table)
+    X, y = table.drop(columns="diagnosis"), table["diagnosis"]
+    expected = gdm_dask.GroupDiscoveryMachine(3).fit(X, y)
+    machine = gdm_dask.GroupDiscoveryMachine(3).fit(convert(X), y)
+    assert machine.supports_.equals(expected.supports_)
+    assert machine.predict(convert(X)).tolist() == expected.predict(X).tolist()
+    missing = [1.0] * 7 + [None] + [1.0] * (N_SAMPLES - 8)
+    for values, message in (
+        ("x", "does not hold numbers"),
+        (pd.Timestamp("2020-01-01"), "does not hold numbers"),
+        (missing, "contains NaN, first in row 7"),
+    ):
+        with pytest.raises(BadInput, match=f"column 'name' of the DataFrame {message}"):
+            gdm_dask.GroupDiscoveryMachine(3).fit(convert(X.assign(name=values)), y)
+
+
+def test_identifiers_beyond_float64_are_refused_by_name(tmp_path: Path) -> None:
+    table = some_table().drop(columns="diagnosis").assign(patient=2**60 + np.arange(N_SAMPLES))
+    with pytest.raises(BadInput, match="column 'patient' of the DataFrame: some int64 values are not exact"):
+        gdm_dask.ingest(table, tmp_path / "a.zarr")
 
 
 @pytest.mark.parametrize("as_dask", [False, True])

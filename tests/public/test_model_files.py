@@ -89,6 +89,11 @@ def test_saving_again_replaces(saved: Path) -> None:
     assert loaded.feature_names_in_.tolist() == list(FRAME.columns)
 
 
+def test_a_file_in_place_of_the_folder_is_refused(saved: Path) -> None:
+    with pytest.raises(BadInput, match=r"model\.json is a file: choose a folder for the model"):
+        GroupDiscoveryMachine.load(saved).save(saved / "model.json")
+
+
 def test_only_a_fitted_machine_can_be_saved(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not fitted"):
         GroupDiscoveryMachine().save(tmp_path / "model")

@@ -34,7 +34,7 @@ class CsvTable(Source):
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> CsvTable:
         """Open a file; `y` is the name of a column, an array, or the path of a file."""
         path = only_file(paths)
-        separator, columns, header_bytes, row_bytes = _read_header(path, y, options.weight_column)
+        separator, columns, header_bytes, row_bytes = _read_header(path, y, options)
         read, n_samples = dict[int, Any](), None
         if y is not None or columns.others:
             words = _read_words(path, separator, columns)
@@ -115,8 +115,8 @@ def _check(path: str, separator: str, columns: Columns, rows: bytes, lines_befor
             if len(row) != len(names):
                 reason = f": the line has {len(row)} fields, the header {len(names)}. Fields must be in one line."
             elif wrong:
-                reason = f", column {names[wrong[0]]!r}: {row[wrong[0]]!r} is not a finite number. Replace it, or "
-                reason += "leave the column out."
+                reason = f", column {names[wrong[0]]!r}: {row[wrong[0]]!r} is not a finite number. Replace it, drop "
+                reason += "the column (--drop), or name it if it holds the target (--target)."
             if reason:
                 break
     except csv.Error as error:
@@ -132,7 +132,7 @@ def _is_number(word: str) -> bool:
         return False
 
 
-def _read_header(path: str, y: Any, weights: str | None) -> tuple[str, Columns, int, int]:
+def _read_header(path: str, y: Any, options: IngestOptions) -> tuple[str, Columns, int, int]:
     """Return the separator, the columns, the bytes of the first line, which names them, and of the longer of two."""
     with open_text(path) as lines:
         first, second = lines.readline(), lines.readline()
@@ -146,7 +146,7 @@ def _read_header(path: str, y: Any, weights: str | None) -> tuple[str, Columns, 
         raise BadInput(f"{path}, line 1: must name the columns, got an empty line")
     if all(map(_is_number, names)):
         raise BadInput(f"{path}, line 1: must name the columns, got the numbers {', '.join(names[:3])}, ...")
-    columns = tell_apart(names, y, weights, f"{path}, line 1")
+    columns = tell_apart(names, y, options, f"{path}, line 1")
     return separator, columns, len(first), max(len(first), len(second))
 
 

@@ -29,7 +29,7 @@ class ParquetTable(Source):
         """Open a file; `y` is the name of a column, an array, or the path of a file."""
         path = only_file(paths)
         groups, names = _read(path, lambda file: (_group_rows(file), list(file.schema_arrow.names)))
-        columns = tell_apart(names, y, options.weight_column, path)
+        columns = tell_apart(names, y, options, path)
         read = {place: _column(path, names[place]) for place in columns.others}
         least = 2 * 8 * len(columns.features) * max(groups, default=0) // DENSE_FACTOR
         facts = table_facts("parquet", path, columns, y, read, sum(groups), scratch_factor=20, least_run_bytes=least)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.source import SourceFacts, as_labels
+from gdm_dask.ingestion.source import IngestOptions, SourceFacts, as_labels
 from gdm_dask.store.folder import file_info
 from gdm_dask.store.sample_tables import Column, numbered, split_columns
 from gdm_dask.store.target_files import known_words
@@ -28,16 +28,17 @@ class Columns:
     target: int | None = None
     weights: int | None = None
     ids: int | None = None
+    dropped: tuple[int, ...] = ()
 
     @property
     def others(self) -> list[int]:
-        """Positions of the columns that are not features."""
+        """Positions of the columns that are read, but are not features."""
         return [place for place in (self.target, self.weights, self.ids) if place is not None]
 
     @property
     def features(self) -> list[int]:
-        """Positions of all other columns."""
-        others = set(self.others)
+        """Positions of the features."""
+        others = {*self.others, *self.dropped}
         return [place for place in range(len(self.names)) if place not in others]
 
     @property
@@ -46,8 +47,8 @@ class Columns:
         return [self.names[place] for place in self.features]
 
 
-def tell_apart(names: list[str], y: Any, weights: str | None, where: str) -> Columns:
-    """Return the columns of a table; `y` and `weights` may name two of them."""
+def tell_apart(names: list[str], y: Any, options: IngestOptions, where: str) -> Columns:
+    """Return the columns of a table; `y` and the options may name some of them."""
     name, count = next(iter(Counter(names).most_common(1)), ("", 0))
     if count > 1:
         raise BadInput(f"{where}: {count} columns are named {name!r}: give each column a name of its own")
@@ -55,7 +56,8 @@ def tell_apart(names: list[str], y: Any, weights: str | None, where: str) -> Col
     target = place.get(y) if isinstance(y, str) else None
     check_named(y, names, where)
     ids = next((place[name] for name in ID_NAMES if name in place), None)
-    columns = Columns(names, target, None if weights is None else place.get(weights), ids)
+    weights = None if options.weight_column is None else place.get(options.weight_column)
+    columns = Columns(names, target, weights, ids, tuple(place[name] for name in droppable(options.drop, names, where)))
     if not columns.features:
         raise BadInput(f"{where}: no column is left for the features; the columns are {_some(names)}")
     return columns
@@ -67,13 +69,14 @@ def table_facts(
     """Return the facts about a table in a file, from the values of its columns that are not features (`read`)."""
     labels = y if columns.target is None else read[columns.target]
     ids = None if columns.ids is None else read[columns.ids].astype(str).tolist()
-    info = file_info(path)
+    names, info = columns.names, file_info(path)
     return SourceFacts(
         "dense", {"format": form, "files": [path], "target": y if columns.target is not None else None},
         {"files": [info]}, info["size"], n_samples=n_samples, n_features=len(columns.features),
         labels=as_labels(labels, n_samples or 0, path, ids),
         sample_weight=None if columns.weights is None else _complete(read[columns.weights]),
-        feature_names=columns.feature_names, sample_ids=ids, **more,
+        feature_names=columns.feature_names, sample_ids=ids, dropped=tuple(names[place] for place in columns.dropped),
+        **more,
     )  # fmt: skip
 
 
@@ -87,8 +90,19 @@ def check_named(y: Any, names: list[str], where: str) -> None:
         raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {_some(names)}")
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+def droppable(drop: Sequence[str], names: Sequence[str], where: str) -> Sequence[str]:
+    """Return the names of columns to drop; refuse a name that no column has."""
+    for name in drop:
+        if name not in names:
+            raise BadInput(
+                f"{where}: no column is named {name!r}, so it cannot be dropped; the columns are {_some(names)}"
+            )
+    return drop
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = [name for name in names if name][:10]
+    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
 
 
 def filled_column(words: np.ndarray, name: str, where: str) -> Column:
