@@ -136,7 +136,7 @@ def weights_of(
 
 def _name_bad_column(X: Any) -> None:
     """Raise an error with the first column of a DataFrame that has values other than numbers, if there is one."""
-    if not hasattr(X, "dtypes") or not hasattr(X, "columns"):
+    if not hasattr(X, "iloc"):
         return
     common_type(X)
     missing = X.columns[X.isna().any()]

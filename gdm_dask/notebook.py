@@ -26,11 +26,15 @@ def card(model: FittedModel) -> str:
     found = f"{plural(len(supports), 'support')} of {model.n_features_in_:,} features"
     if "members" in supports:
         found += f", {plural(int((supports['members'] > 1).sum()), 'group')} with affiliated features"
-    proved = f"{plural(model.n_cuts_, 'cut')}, gap {model.gap_:.2%} ({outcome(model)}), redundancy rate "
+    gap, bounds = "", ""
+    if model.get_params()["n_features_to_select"] is None:  # else the bounds say nothing about the supports
+        gap = f"gap {model.gap_:.2%}, "
+        bounds = bounds_picture(model.lower_bounds_.tolist(), model.upper_bounds_.tolist())
+    proved = f"{plural(model.n_cuts_, 'cut')}, {gap}{outcome(model)}, redundancy rate "
     proved += f"{model.redundancy_rate_:.4f}, {model.timings_['total']:.1f} s. {certificate(model) or ''}"
     return (
         f'<div style="{_STYLE}"><strong>{type(model).__name__}</strong>: {escape(found)}<br>{escape(proved)}'
-        f"{bounds_picture(model.lower_bounds_.tolist(), model.upper_bounds_.tolist())}{_table(supports)}"
+        f"{bounds}{_table(supports)}"
         "<small>report('report.html') writes a page with all of it.</small></div>"
     )
 

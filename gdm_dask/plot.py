@@ -22,6 +22,8 @@ from gdm_dask.system.names import printable
 #: Colours of the two classes, distinguishable with colour blindness.
 CLASS_COLORS = ("#2b83ba", "#dd6b1d")
 _LONGEST_NAME = 32
+#: A map of at most so many supports shows their names.
+_NAMED = 30
 
 
 def _new_axes(width: float, height: float) -> Any:
@@ -64,7 +66,7 @@ def convergence(machine: FittedModel, ax: Any = None) -> Any:
 
 
 def groups(machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
-    """Plot the weights of the strongest supports, by the class they favour, with the sizes of their groups.
+    """Plot the weights of the strongest supports, the class they speak for, and the sizes of their groups.
 
     Parameters
     ----------
@@ -82,22 +84,24 @@ def groups(machine: FittedModel, ax: Any = None, n: int = 30) -> Any:
     ax = _new_axes(6, 0.6 + 0.24 * n) if ax is None else ax
     weights, features = machine.weights_[:n], machine.support_features_[:n].tolist()
     sides, places = machine.target_.sides(machine.output_weights_)
-    ax.barh(np.arange(n), weights, color=[CLASS_COLORS[int(place) % len(CLASS_COLORS)] for place in places[:n]])
-    if machine.groups_ is not None:
-        for row, (feature, weight) in enumerate(zip(features, weights, strict=True)):
-            size = len(machine.groups_[feature])
-            side = 1 if weight > 0 else -1
-            ax.annotate(
-                f"{size:,}", (weight, row), xytext=(4 * side, 0), textcoords="offset points", va="center",
-                ha="left" if side > 0 else "right", fontsize="small", color="0.35",
-            )  # fmt: skip
+    names = [printable(name, _LONGEST_NAME).replace("$", r"\$") for name in sides]
+    by_color = len(names) == len(CLASS_COLORS)
+    ax.barh(np.arange(n), weights, color=[CLASS_COLORS[place if by_color else 0] for place in places[:n].tolist()])
+    for row, (feature, weight, place) in enumerate(zip(features, weights, places, strict=False)):
+        size = [] if machine.groups_ is None else [f"{len(machine.groups_[feature]):,}"]
+        direction = 1 if weight > 0 else -1
+        ax.annotate(
+            ", ".join(size if by_color else [*size, names[place]]), (weight, row), xytext=(4 * direction, 0),
+            textcoords="offset points", va="center", ha="left" if direction > 0 else "right", fontsize="small",
+            color="0.35",
+        )  # fmt: skip
     ax.set_yticks(np.arange(n), [_label(machine, feature) for feature in features])
     ax.invert_yaxis()
     ax.margins(x=0.12)
     ax.axvline(0, color="0.3", linewidth=0.8)
-    names = [name.replace("$", r"\$") for name in sides]
-    direction = "" if machine.target_.n_outputs > 1 else f" ({names[0]} $\\leftarrow$ 0 $\\rightarrow$ {names[1]})"
-    ax.set_xlabel(f"weight{direction}; numbers: members of the group")
+    way = f" ({names[0]} $\\leftarrow$ 0 $\\rightarrow$ {names[1]})" if machine.target_.n_outputs == 1 else ""
+    members = "" if machine.groups_ is None else "\nnumbers: members of the group"
+    ax.set_xlabel(f"weight{way}{members}")
     return ax
 
 
@@ -124,7 +128,8 @@ def redundancy(machine: FittedModel, ax: Any = None) -> Any:
     picture = ax.imshow(shown, cmap="PuOr_r", vmin=-largest, vmax=largest, interpolation="nearest")
     ax.figure.colorbar(picture, ax=ax, label="correlation")
     ax.set_xticks([])
-    ax.set_yticks([])
+    labels = [_label(machine, machine.support_features_[k]) for k in order] if len(rho) <= _NAMED else []
+    ax.set_yticks(np.arange(len(labels)), labels)
     ax.set_title(f"{len(rho)} supports, redundancy rate {machine.redundancy_rate_:.4f}")
     return ax
 

@@ -137,7 +137,10 @@ def test_blocks_of_a_page_run(page, data, place, capsys, monkeypatch) -> None:
 
 def test_readme_does_what_it_says(data, place, capsys) -> None:
     folder = place(PAGES[0])
-    machine = run_page(PAGES[0], data, capsys)["machine"]
+    names = run_page(PAGES[0], data, capsys)
+    machine, found = names["machine"], names["found"]
+    assert str(found.supports_.round(2)) in PAGES[0].read_text()
+    assert len(np.unique(found.affiliations_["feature"])) - len(found.supports_) == 13
     assert len(machine.support_features_) == 100
     loaded = gdm_dask.GroupDiscoveryMachine.load(folder / "runs/second")
     np.testing.assert_array_equal(loaded.weights_, machine.weights_)

@@ -208,6 +208,11 @@ def test_tables_of_other_libraries(tmp_path: Path, library: str) -> None:
             gdm_dask.GroupDiscoveryMachine(3).fit(convert(X.assign(name=values)), y)
 
 
+def test_a_table_that_is_not_computed_is_refused_by_scikit_learn() -> None:
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        gdm_dask.GroupDiscoveryMachine(3).fit(polars.LazyFrame({"a": [1.0, 2.0]}), [0, 1])
+
+
 def test_identifiers_beyond_float64_are_refused_by_name(tmp_path: Path) -> None:
     table = some_table().drop(columns="diagnosis").assign(patient=2**60 + np.arange(N_SAMPLES))
     with pytest.raises(BadInput, match="column 'patient' of the DataFrame: some int64 values are not exact"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.report_cases import HOSTILE, fitted, grouped
 
-from gdm_dask import plot, stability_selection
+from gdm_dask import GroupDiscoveryMachine, plot, stability_selection
 from gdm_dask.errors import BadInput
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -35,9 +35,23 @@ def test_groups_draw_weights_and_sizes() -> None:
     assert [text.get_text() for text in ax.texts] == [str(len(g)) for g in list(machine.groups_.values())[:4]]
 
 
+def test_supports_of_several_classes_tell_theirs() -> None:
+    X = grouped()[0]
+    names = np.array(["low", "mid$", "high"])
+    machine = GroupDiscoveryMachine(4).fit(X, names[np.digitize(X[:, 0], [-0.5, 0.5])])
+    ax = plot.groups(machine)
+    assert len({bar.get_facecolor() for bar in ax.patches}) == 1
+    table = machine.supports_
+    expected = [f"{size}, {side}" for size, side in zip(table["members"], table["speaks_for"], strict=True)]
+    assert [text.get_text().replace(r"\$", "$") for text in ax.texts] == expected
+    ax.figure.canvas.draw()
+
+
 def test_redundancy_draws_the_correlations() -> None:
     machine = fitted()
-    shown = plot.redundancy(machine).images[0].get_array()
+    ax = plot.redundancy(machine)
+    assert {label.get_text() for label in ax.get_yticklabels()} == set(machine.supports_["name"])
+    shown = ax.images[0].get_array()
     assert np.ma.allclose(np.sort(shown.compressed()), np.sort(_off_diagonal(machine.profile_.correlations)))
 
 
