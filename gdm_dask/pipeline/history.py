@@ -15,15 +15,17 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gdm_dask.model import FittedModel
 from gdm_dask.store.folder import write_whole
 from gdm_dask.system.locks import FileLock
 from gdm_dask.system.metrics import Metric, exposition, unescaped
 from gdm_dask.system.names import new_run_id
+
+if TYPE_CHECKING:
+    from gdm_dask.model import FittedModel
 
 RUNNING = "running"
 #: Maximum number of records kept.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.pipeline.acquire import content_hash
 from gdm_dask.pipeline.schema import FROM_ONE, SCHEDULER, SIZE, SWITCH, TEXT, Key, Pipeline, Problem, Table, as_list
 from gdm_dask.pipeline.step import HOW, Context, NotKnown, Step
 from gdm_dask.store import FeatureStore, open_store
-
-if TYPE_CHECKING:
-    from gdm_dask.pipeline.readers import Part
 
 _SET = Table(
     {
@@ -120,20 +117,11 @@ class Ingest(Step):
         names = {key: settings[key].partition(":")[0] for key in ("labels", "covariates") if key in settings}
         return {key: name for key, name in names.items() if settings["reader"] == "matrix" and name in files}
 
-    def _given(self, context: Context) -> Part:
-        from gdm_dask.pipeline.readers import Part
-
+    def _settings(self, context: Context) -> dict[str, Any]:
+        """Return the table of this part; a split has only that of the training set."""
         sets = context.pipeline.table("ingest")
-        settings = sets.get(self.part) or sets["train"]
-        acquired = context.pipeline.settings.get("acquire", {})
-        if not context.files.keys() >= set(self._files_of(settings, acquired)):
-            raise NotKnown
-        files = [context.files[name].path for name in as_list(settings.get("files", []))]
-        tables = {
-            key: f"{context.files[name].path}{settings[key][len(name) :]}"
-            for key, name in self._tables_of(settings, acquired).items()
-        }
-        return Part(settings, files, self.part, sets.get("split"), context.pipeline.store("train"), tables)
+        found: dict[str, Any] = sets.get(self.part) or sets["train"]
+        return found
 
     def _options(self, context: Context) -> dict[str, Any]:
         return {
@@ -144,23 +132,32 @@ class Ingest(Step):
 
     def inputs(self, context: Context) -> dict[str, Any]:
         """Return the settings, the files, and for a test set the training store."""
-        given = self._given(context)
+        settings = self._settings(context)
+        names = self._files_of(settings, context.pipeline.table("acquire"))
+        if not context.files.keys() >= set(names):
+            raise NotKnown
         return {
             "part": self.part,
-            "settings": dict(given.settings),
-            "split": given.split,
+            "settings": settings,
+            "split": context.pipeline.table("ingest").get("split"),
             "options": {key: value for key, value in self._options(context).items() if key not in HOW},
-            "files": [context.files[name].sha256 for name in self._files_of(given.settings, context.files)],
+            "files": [context.files[name].sha256 for name in names],
             "train": context.of("ingest train")["identity"] if self.part == "test" else None,
         }
 
     def run(self, context: Context, key: str) -> dict[str, Any]:
         """Ingest the files."""
         from gdm_dask.ingestion import run_ingest
-        from gdm_dask.pipeline.readers import read_part
+        from gdm_dask.pipeline.readers import Part, read_part
 
-        path = context.pipeline.store(self.part)
-        given = read_part(self._given(context))
+        path, settings = context.pipeline.store(self.part), self._settings(context)
+        files = [context.files[name].path for name in as_list(settings.get("files", []))]
+        tables = {
+            key: f"{context.files[name].path}{settings[key][len(name) :]}"
+            for key, name in self._tables_of(settings, context.files).items()
+        }
+        split = context.pipeline.table("ingest").get("split")
+        given = read_part(Part(settings, files, self.part, split, context.pipeline.store("train"), tables))
         names = {"block_size": "block_bytes", "workers": "n_workers"}
         options = {names.get(name, name): value for name, value in self._options(context).items()}
         options |= {**given.options, "overwrite": True}

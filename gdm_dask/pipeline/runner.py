@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from gdm_dask.errors import BadInput, Locked, exit_code_of
-from gdm_dask.estimator import load_model
 from gdm_dask.ingestion.staging import Staging
 from gdm_dask.pipeline import steps
 from gdm_dask.pipeline.history import History, Record, change_between, write_metrics
@@ -166,6 +165,8 @@ def _change(folder: Path, run: str, previous: str | None) -> dict[str, Any]:
         return {}
     if previous == run:
         return {"gained": 0, "lost": 0, "drift": 0.0}
+    from gdm_dask.estimator import load_model  # slow to import, and not needed if nothing changed
+
     return change_between(*(load_model(folder / name) for name in (run, previous)))
 
 

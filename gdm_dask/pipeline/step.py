@@ -14,7 +14,7 @@ import logging
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -157,7 +157,7 @@ def step_key(step: Step, context: Context) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-@lru_cache
+@cache
 def code_version(kind: type[Step]) -> str:
     """Return the version of the package with a checksum of the code that a step depends on."""
     digest = hashlib.sha256()
@@ -181,7 +181,7 @@ def code_behind(kind: type[Step]) -> list[Path]:
             found[name] = file
             if name == _FORMATS:  # these modules are found by file suffix
                 left += [f"{name}.{format_.stem}" for format_ in file.parent.glob("*.py")]
-            left += [name.rpartition(".")[0], *_imported(ast.parse(file.read_bytes()))]  # its package is loaded too
+            left += [name.rpartition(".")[0], *_imports_of(file.read_bytes())]  # its package is loaded too
     return sorted(set(found.values()))
 
 
@@ -195,6 +195,12 @@ def _file_of(name: str) -> Path | None:
     return next((file for file in candidates if file.exists()), None)
 
 
+@cache
+def _imports_of(source: bytes) -> list[str]:
+    """Return the names that a module imports; steps share most modules."""
+    return list(_imported(ast.parse(source)))
+
+
 def _imported(code: ast.AST) -> Iterator[str]:
     """Yield the names that code imports at run time, anywhere in it; some are modules."""
     left: list[ast.AST] = [code]
@@ -204,7 +210,7 @@ def _imported(code: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             left += node.orelse
         else:
             left += ast.iter_child_nodes(node)
