@@ -199,6 +199,8 @@ def run_ingest(
     if hasattr(source, "columns") or sample_weight is not None:
         source, y, sample_weight = given_weights.take_columns(source, y, sample_weight)
     given = open_source(_reachable(source, storage_options), y, options)
+    if like is not None:
+        given = given.like(like.feature_names or [])
     facts = given.facts
     if set(facts.dropped) != set(drop):
         raise BadInput(

@@ -177,6 +177,10 @@ class Source:
         found.facts = replace(self.facts, **facts)
         return found
 
+    def like(self, names: list[str]) -> Source:
+        """Return the source in the terms of another store with features of these names; most formats have one only."""
+        return self
+
     def changed(self, change: Callable[[Slab], Slab], **facts: Any) -> Source:
         """Return a source with other slabs and other facts; a slab and the one made from it share the memory."""
         least = 2 * self.facts.least_run_bytes

@@ -132,7 +132,7 @@ def test_genotypes_keep_counts_names_and_phenotype(tmp_path, run_bytes) -> None:
     known = np.ma.masked_invalid(genotypes)
     expected = np.where(known.mask, known.mean(axis=0).filled(0.0), genotypes)
     np.testing.assert_array_equal(store.to_scipy().toarray().T, expected)
-    assert store.feature_names[:5] == ["rs0", "rs1", "rs2", "rs3", "22:1004"]
+    assert store.feature_names[:5] == ["rs0_A1", "rs1_A1", "rs2_A1", "rs3_A1", "22:1004_A1"]
     assert store.sample_ids == [f"person{number}" for number in range(N_PEOPLE)]
     np.testing.assert_array_equal(store.y, np.array(phenotype, float))
 
@@ -224,3 +224,35 @@ def test_without_both_lists_a_matrix_holds_samples_by_features(tmp_path) -> None
     path = write_lists(tmp_path, some_cells()[2], "", "features.tsv", False)
     (tmp_path / "features.tsv").unlink()
     assert gdm_dask.ingest(path, tmp_path / "a.zarr").shape == (N_CELLS, N_PEAKS)
+
+
+def with_alleles(path: Path, alleles: list[tuple[str, str]]) -> None:
+    """Name the alleles of the variants in a ``.bim`` file."""
+    rows = [line.split()[:4] for line in path.with_suffix(".bim").read_text().splitlines()]
+    lines = ["\t".join([*row, *pair]) for row, pair in zip(rows, alleles, strict=True)]
+    path.with_suffix(".bim").write_text("\n".join(lines) + "\n")
+
+
+def test_a_test_set_counts_the_alleles_of_the_training_set(tmp_path) -> None:
+    phenotype = ["1", "2"] + ["1"] * (N_PEOPLE - 2)
+    for name in ("train", "test"):
+        (tmp_path / name).mkdir()
+        some_genotypes(tmp_path / name / "a.bed", phenotype)
+    with_alleles(tmp_path / "train/a.bed", [("A", "G")] * 28 + [("A", "G"), ("0", "G"), ("A", "G")])
+    with_alleles(tmp_path / "test/a.bed", [("A", "G")] * 20 + [("G", "A")] * 8 + [("0", "G"), ("A", "G"), ("0", "A")])
+    train = gdm_dask.ingest(tmp_path / "train/a.bed", tmp_path / "a")
+    test = gdm_dask.ingest(tmp_path / "test/a.bed", tmp_path / "b", like=train)
+    assert train.feature_names == test.feature_names
+    assert train.feature_names[19:21] + train.feature_names[28:] == ["rs19_A", "rs20_A", "rs28_A", "rs29_0", "rs30_A"]
+    X, swapped = train.to_scipy().toarray(), [*range(20, 28), 30]
+    np.testing.assert_allclose(
+        test.to_scipy().toarray(), np.where(np.isin(np.arange(N_VARIANTS), swapped)[:, None], 2 - X, X)
+    )
+    with_alleles(tmp_path / "test/a.bed", [("T", "C")] * N_VARIANTS)
+    with pytest.raises(BadInput, match=r"variant rs0 has the alleles T and C, but the store .* counts A"):
+        gdm_dask.ingest(tmp_path / "test/a.bed", tmp_path / "c", like=train)
+    with_alleles(tmp_path / "test/a.bed", [("A", "G")] * N_VARIANTS)
+    text = (tmp_path / "test/a.bim").read_text()
+    (tmp_path / "test/a.bim").write_text(text.replace("rs5\t", "rs55\t"))
+    with pytest.raises(BadInput, match="feature 5 is named 'rs55_A', but 'rs5_A' in the store"):
+        gdm_dask.ingest(tmp_path / "test/a.bed", tmp_path / "c", like=train)
