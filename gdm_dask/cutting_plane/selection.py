@@ -41,6 +41,8 @@ from gdm_dask.system.blas import single_threaded_blas
 
 #: Relative gap to which F is known during the choice; the machine on the chosen features is exact.
 CHOICE_TOL = 1e-9
+#: Relative gap between backward rounds: removals start from the weights after one more Newton step.
+BACKWARD_TOL = 1e-6
 #: Part of the supports that may be removed in one backward round.
 BACKWARD_PART = 0.1
 MAX_SWAP_ROUNDS = 10
@@ -210,7 +212,7 @@ def _cost(machine: LocalMachine, chosen: np.ndarray, price: float) -> float:
 
 def _backward(machine: LocalMachine, chosen: np.ndarray, k: int, n_included: int) -> np.ndarray:
     """Remove the features whose removal raises F least until `k` are left; included ones stay."""
-    machine.solve(chosen, CHOICE_TOL)
+    machine.solve(chosen, BACKWARD_TOL)
     while len(chosen) > k:
         n_most = min(max(1, int(BACKWARD_PART * len(chosen))), len(chosen) - k)
         removals = in_parallel(Removal, *zip(*machine.subset_quadratics(), strict=True))
@@ -221,7 +223,8 @@ def _backward(machine: LocalMachine, chosen: np.ndarray, k: int, n_included: int
             for removal in removals:
                 removal.remove(gone)
         chosen = chosen[removals[0].left]
-        machine.solve(chosen, CHOICE_TOL)
+        tol = BACKWARD_TOL if len(chosen) > k else CHOICE_TOL
+        machine.solve(chosen, tol, [removal.weights for removal in removals])
     return chosen
 
 
@@ -232,11 +235,11 @@ def _swap(
     step = max(1, len(chosen) // 10)
     for _ in range(MAX_SWAP_ROUNDS):
         before = _cost(machine, chosen, price)
-        trial = _swapped(machine, chosen, step, conflicts, price, n_included)
+        trial, weights = _swapped(machine, chosen, step, conflicts, price, n_included)
         solution = machine.solution()
         if np.array_equal(trial, chosen):
             return chosen
-        machine.solve(trial, CHOICE_TOL)
+        machine.solve(trial, CHOICE_TOL, weights)
         if _cost(machine, trial, price) < before - ROUND_GAIN and machine.value <= most:
             chosen = trial
             continue
@@ -249,8 +252,8 @@ def _swap(
 
 def _swapped(
     machine: LocalMachine, chosen: np.ndarray, n_swaps: int, conflicts: np.ndarray, price: float, n_included: int
-) -> np.ndarray:
-    """Make the best exchanges, up to `n_swaps`, for fixed active samples.
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Make the best exchanges, up to `n_swaps`, for fixed active samples; return the weights of each part, too.
 
     A new feature may conflict only with the feature it replaces, and replaces no included one.
     """
@@ -275,4 +278,5 @@ def _swapped(
         for exchange in exchanges:
             exchange.swap(int(gone), int(comes))
         chosen[gone] = comes
-    return np.sort(chosen)
+    order = np.argsort(chosen)
+    return chosen[order], [exchange.weights[:, order] for exchange in exchanges]

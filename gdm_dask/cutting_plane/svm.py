@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg.lapack import dpotrf, dpotri
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
@@ -103,10 +104,14 @@ class LocalMachine:
         """G of the subset: the amount by which it lowers F."""
         return self._without_features - self.value
 
-    def solve(self, chosen: np.ndarray, tol: float = EXACT) -> None:
-        """Run Newton's method on the subset `chosen`, given by increasing positions, until the gap is at most `tol`."""
+    def solve(self, chosen: np.ndarray, tol: float = EXACT, weights: Sequence[np.ndarray] | None = None) -> None:
+        """Run Newton's method on the subset `chosen`, given by increasing positions, until the gap is at most `tol`.
+
+        Start from the previous solution, or from other weights of the subset, one array for each part.
+        """
         rows = self._rows.subset(chosen)
-        in_parallel(lambda part: part.solve(rows, chosen, tol), self.parts)
+        starts = [part.W[:, chosen] for part in self.parts] if weights is None else weights
+        in_parallel(lambda part, start: part.solve(rows, chosen, tol, start), self.parts, starts)
         self._gather()
 
     def _gather(self) -> None:
@@ -184,13 +189,13 @@ class Part:
         if gram is not None:
             self._gram = gram.subset(self._rows, np.arange(self._rows.n_rows))
 
-    def solve(self, rows: Rows, chosen: np.ndarray, tol: float) -> None:
-        """Run Newton's method on the subset `chosen` with these rows."""
+    def solve(self, rows: Rows, chosen: np.ndarray, tol: float, start: np.ndarray) -> None:
+        """Run Newton's method on the subset `chosen` with these rows, from these weights."""
         newton, gram, places = self._newton, self._gram, chosen
         if np.isin(chosen, self._chosen).all():  # fewer samples have changed since the last subset
             gram, places = newton.grams[0], np.searchsorted(self._chosen, chosen)
         newton.rows, newton.grams = rows, [gram.subset(rows, places)]
-        newton.solve(np.ones((len(chosen), 1)), Point(self.W[:, chosen], self.b, np.ones(1)), self._C, tol)
+        newton.solve(np.ones((len(chosen), 1)), Point(start, self.b, np.ones(1)), self._C, tol)
         if len(chosen) == self._rows.n_rows:
             self._gram = newton.grams[0]
         W = np.zeros_like(self.W)
@@ -226,6 +231,16 @@ def _hessian(covariance: np.ndarray, C: float) -> np.ndarray:
     return hessian
 
 
+def _inverse(hessian: np.ndarray) -> np.ndarray:
+    """Invert a symmetric positive definite matrix."""
+    factor, failed = dpotrf(hessian.T)
+    inverse, _ = dpotri(factor)
+    if failed:
+        raise np.linalg.LinAlgError("the Hessian of the features is singular to machine precision")
+    found: np.ndarray = np.triu(inverse) + np.triu(inverse, 1).T
+    return found
+
+
 class Removal:
     """Removals of features for fixed active samples, for outputs that share a Hessian.
 
@@ -243,7 +258,7 @@ class Removal:
     """
 
     def __init__(self, hessian: np.ndarray, gradients: np.ndarray) -> None:
-        self._inverse = np.linalg.inv(hessian)
+        self._inverse = _inverse(hessian)
         self._weights = gradients @ self._inverse
         self._diagonal = np.diag(self._inverse).copy()
         self._columns, self._n_removed = np.empty_like(hessian), 0
@@ -266,6 +281,12 @@ class Removal:
         self.left[gone] = False
         self._weights[:, ~self.left], self._diagonal[~self.left] = 0.0, 1.0
 
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights (K, d left) that minimise F on the features that are left."""
+        weights: np.ndarray = self._weights[:, self.left]
+        return weights
+
 
 class Exchange:
     """Exchanges of features for fixed active samples, for outputs that share a Hessian H.
@@ -276,25 +297,30 @@ class Exchange:
     gradients : ndarray of shape (K, d)
     chosen : ndarray of shape (k,)
         The features S.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (K, k)
+        Weights that minimise F on S.
     """
 
     def __init__(self, hessian: np.ndarray, gradients: np.ndarray, chosen: np.ndarray) -> None:
         across = hessian[chosen]
         self._hessian, self._chosen = hessian, chosen.copy()
-        self._inverse = np.linalg.inv(across[:, chosen])  # of H_SS
+        self._inverse = _inverse(across[:, chosen])  # of H_SS
         self._mixed = self._inverse @ across
         self._schur = np.diag(hessian) - np.einsum("ij,ij->j", across, self._mixed)
-        self._weights = gradients[:, chosen] @ self._inverse
-        self._residuals = gradients - self._weights @ across
+        self.weights = gradients[:, chosen] @ self._inverse
+        self._residuals = gradients - self.weights @ across
 
     def add_gains(self, gain: np.ndarray) -> None:
         """Add the decrease of F when any feature replaces any chosen one, (k, d); undefined for chosen ones."""
-        _add_gains(self._mixed, np.diag(self._inverse).copy(), self._schur, self._weights, self._residuals, gain)
+        _add_gains(self._mixed, np.diag(self._inverse).copy(), self._schur, self.weights, self._residuals, gain)
 
     def swap(self, gone: int, comes: int) -> None:
         """Replace the chosen feature at a position: a step of rank one removes it, another one adds the new feature."""
         spread = self._inverse[gone, gone]
-        self._update(self._inverse[gone].copy(), self._mixed[gone].copy(), self._weights[:, gone].copy(), -spread)
+        self._update(self._inverse[gone].copy(), self._mixed[gone].copy(), self.weights[:, gone].copy(), -spread)
         column = self._mixed[:, comes].copy()
         column[gone] = 0.0
         row = self._hessian[comes] - column @ self._hessian[self._chosen]
@@ -309,7 +335,7 @@ class Exchange:
         self._residuals -= np.outer(pull / pivot, row)
         column /= abs(pivot)
         self._mixed -= np.outer(column, row)
-        self._weights -= np.outer(pull, column)
+        self.weights -= np.outer(pull, column)
 
 
 @kernel

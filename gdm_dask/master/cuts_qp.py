@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dgemv
-from scipy.linalg.lapack import dgesv
+from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 
 MAX_ROUNDS = 100
 ARMIJO = 1e-4
@@ -50,17 +50,20 @@ class Model:
         for k, (pull, covariance) in enumerate(zip(self.pull, self.covariances, strict=True)):
             is_known = k > 0 and covariance is self.covariances[k - 1]
             factors.append(factors[-1] if is_known else self._factor(covariance, scale))
-            half = solve_triangular(factors[k], scale * pull, lower=True, check_finite=False)
-            W[k] = scale * solve_triangular(factors[k], half, lower=True, trans=1, check_finite=False)
+            solution, _ = dpotrs(factors[k], scale * pull, lower=True)
+            W[k] = scale * solution
             c[k] = pull - self.C * (covariance @ W[k])
-            value += 0.5 * float(half @ half)
+            value += 0.5 * float(pull @ W[k])
         return ModelPoint(mu, scale, factors, W, c, (c**2 @ self.members).sum(axis=0), value)
 
     def _factor(self, covariance: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return the Cholesky factor of I + C S G S."""
         system = self.C * covariance if (scale == 1.0).all() else self.C * (scale[:, None] * covariance * scale)
         system.flat[:: scale.size + 1] += 1.0
-        factor: np.ndarray = cholesky(system.T, lower=True, overwrite_a=True, check_finite=False)
+        factor: np.ndarray
+        factor, failed = dpotrf(system.T, lower=True, overwrite_a=True)
+        if failed:
+            raise np.linalg.LinAlgError("the Hessian of the features is singular to machine precision")
         return factor
 
     def curvature(self, point: ModelPoint) -> np.ndarray:

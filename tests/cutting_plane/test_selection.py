@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from gdm_dask import GroupDiscoveryMachine, feature_correlations
 from gdm_dask.cutting_plane.selection import REDUNDANCY_BUDGET, LocalMachine, choose
+from gdm_dask.cutting_plane.svm import Exchange, Removal
 from gdm_dask.features.correlation import as_rows, correlation_limit
 from gdm_dask.ingestion.sources.lookalikes.paper_data import make_paper_data
 from gdm_dask.master.rows import Rows
@@ -70,6 +71,26 @@ def test_newton_reaches_the_minimum_of_problem_3(seed: int, n: int) -> None:
     machine.solve(subset)
     assert machine.value == pytest.approx(best_value(X[:, subset], y), rel=1e-6)
     assert not machine.W[:, np.setdiff1d(np.arange(X.shape[1]), subset)].any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_removals_and_exchanges_predict_the_weights_that_are_best_afterwards(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    factor, gradients = rng.normal(size=(12, 12)), rng.normal(size=(3, 12))
+    hessian = factor @ factor.T + np.eye(12)
+
+    def best(features: list[int]) -> np.ndarray:
+        return np.linalg.solve(hessian[np.ix_(features, features)], gradients[:, features].T).T
+
+    removal = Removal(hessian, gradients)
+    removal.remove(4)
+    removal.remove(9)
+    left = [n for n in range(12) if n not in (4, 9)]
+    np.testing.assert_allclose(removal.weights, best(left), rtol=1e-9)
+    exchange = Exchange(hessian, gradients, np.array([1, 5, 7, 8]))
+    exchange.swap(gone=2, comes=0)
+    exchange.swap(gone=0, comes=11)
+    np.testing.assert_allclose(exchange.weights, best([11, 5, 0, 8]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
