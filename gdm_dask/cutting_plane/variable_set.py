@@ -92,12 +92,12 @@ class VariableSet(WorkingSet):
 
     def _compare(self, positions: np.ndarray, others: Block) -> np.ndarray:
         """Largest |correlation| of the features of variables with some rows."""
-        rho: np.ndarray = np.abs(self.supports.measure.compare(self.rows.rows(self.expand(positions)), others))
+        rho: np.ndarray = np.abs(self.supports.measure.compare(self.compared.rows(self.expand(positions)), others))
         return np.maximum.reduceat(rho, self._firsts(positions), axis=0) if len(positions) else rho
 
     def _compare_here(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Largest |correlation| between the features of two variables."""
-        by_row = self._compare(positions, self.rows.rows(self.expand(others)))
+        by_row = self._compare(positions, self.compared.rows(self.expand(others)))
         if not by_row.size:
             return np.zeros((len(positions), len(others)))
         return np.maximum.reduceat(by_row, self._firsts(others), axis=1)

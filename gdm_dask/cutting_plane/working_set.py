@@ -165,6 +165,7 @@ class WorkingSet:
 
     def __init__(self, seen: Seen, supports: Supports) -> None:
         self.features, self.rows, self.floor, self.whole = seen
+        self.compared = supports.measure.weigh(self.rows)
         self.row_features = features = self.features
         self.n_cuts = 0
         self.supports = supports
@@ -238,12 +239,12 @@ class WorkingSet:
 
     def _compare(self, positions: np.ndarray, others: Block) -> np.ndarray:
         """Compute the |correlation| of features with some rows."""
-        rho: np.ndarray = np.abs(self.supports.measure.compare(self.rows.rows(positions), others))
+        rho: np.ndarray = np.abs(self.supports.measure.compare(self.compared.rows(positions), others))
         return rho
 
     def _compare_here(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Compute the |correlation| of features with others."""
-        return self._compare(positions, self.rows.rows(others))
+        return self._compare(positions, self.compared.rows(others))
 
     def rho(self, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """|correlation| of features with others."""
@@ -319,16 +320,19 @@ def read(data: Data, questions: Sequence[Question], folds: Sequence[Fold] = ()) 
 
 def score_pass(questions: Sequence[Question], folds: Sequence[Fold] = (), share: float = 1.0) -> ScorePass:
     """Pass for all questions, each about the samples of its fold; questions on the same fold share it."""
-    own = [*folds] or [ALL_SAMPLES] * len(questions)
-    keys = [(id(fold.samples), id(fold.weights)) for fold in own]
-    distinct = dict(zip(keys, own, strict=True))
-    number = {key: place for place, key in enumerate(distinct)}
-    asked = [replace(question, share=share, fold=number[key]) for question, key in zip(questions, keys, strict=True)]
-    return ScorePass(asked, list(distinct.values()))
+    distinct: list[Fold] = []
+    asked = []
+    for question, own in zip(questions, [*folds] or [ALL_SAMPLES] * len(questions), strict=True):
+        number = next((place for place, fold in enumerate(distinct) if fold.is_same(own)), len(distinct))
+        if number == len(distinct):
+            distinct.append(own)
+        asked.append(replace(question, share=share, fold=number))
+    return ScorePass(asked, distinct)
 
 
 def seen_by(data: Data, pass_: ScorePass, ranked: Ranked) -> Iterator[Seen]:
     """Yield the result of a pass for each question; read the rows that the pass did not return."""
+    seen, fold = None, -1
     for place, (question, ranking) in enumerate(zip(pass_.questions, ranked.rankings, strict=True)):
         if question.variables is None:
             features, floor = _best(question, ranking)
@@ -336,8 +340,13 @@ def seen_by(data: Data, pass_: ScorePass, ranked: Ranked) -> Iterator[Seen]:
             variables, members = question.variables.ranked(ranked.together.get(place, []), question.known)
             features, floor = _best(question, merge([ranking, variables], question.k))
             features = question.variables.expand(features, members)
-        rows = _rows(data, ranked, features)
-        yield Seen(features, pass_.folds[question.fold].of(rows), floor, rows)
+        if seen is not None and fold == question.fold and np.array_equal(features, seen.features):
+            seen = seen._replace(floor=floor)  # candidates share the rows
+        else:
+            seen = None  # makes room
+            rows, fold = _rows(data, ranked, features), question.fold
+            seen = Seen(features, pass_.folds[fold].of(rows), floor, rows)
+        yield seen
 
 
 def _best(question: Question, ranking: Ranking) -> tuple[np.ndarray, float]:

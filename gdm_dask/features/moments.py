@@ -139,6 +139,8 @@ def with_weights(block: Block, weights: np.ndarray) -> Block:
 
 def reweighted(block: Block, weights: np.ndarray | None) -> Block:
     """Return a block with the moments of other sample weights; None if all are 1."""
+    if block.weights is weights:
+        return block
     if weights is not None:
         return with_weights(block, weights)
     if block.indptr is None:
@@ -155,6 +157,13 @@ class Fold(AlignedArrays):
 
     samples: np.ndarray | None = None  # numbers, increasing; None for all samples
     weights: np.ndarray | None = None  # of each of these samples; None if all are 1
+
+    def is_same(self, other: Fold) -> bool:
+        """Whether another fold has the same array of samples and equal weights."""
+        mine, theirs = self.weights, other.weights
+        if self.samples is not other.samples:
+            return False
+        return mine is theirs or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
 
     def of(self, block: Block) -> Block:
         """Return a block restricted to these samples and weights."""

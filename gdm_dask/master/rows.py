@@ -145,12 +145,13 @@ class Rows:
 
     def _append_sparse(self, rows: Any, which: np.ndarray) -> None:
         """Keep the chosen rows as sparse rows."""
-        chosen = sparse.csr_array(rows if which.size == rows.shape[0] else rows[which])
         # Dense rows among the new features are empty here, so that positions count all features.
-        indptr = np.zeros(rows.shape[0] + 1, dtype=np.int64)
-        indptr[which + 1] = np.diff(chosen.indptr)
-        shape = (rows.shape[0], self.n_samples)
-        self._sparse.append(sparse.csr_array((chosen.data, chosen.indices, np.cumsum(indptr)), shape=shape))
+        counts = np.zeros(rows.shape[0], dtype=np.int64)
+        samples, values = np.zeros(0, np.int32), np.zeros(0, np.uint8)
+        if which.size:
+            chosen = sparse.csr_array(rows if which.size == rows.shape[0] else rows[which])
+            counts[which], samples, values = np.diff(chosen.indptr), chosen.indices, chosen.data
+        self._sparse.append(counts, samples, values)
 
     def over_ranges(self, function: Callable[[int, int], Result]) -> list[Result]:
         """Call a function on every range of samples, on as many threads as cores; results are in order."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import sparse
 
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.scratch import page_aligned
@@ -49,7 +48,7 @@ class SparseRows:
     Examples
     --------
     >>> rows = SparseRows(3)
-    >>> rows.append(sparse.csr_array(np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])))
+    >>> rows.append(np.array([2, 1]), np.array([1, 2, 0]), np.ones(3))
     >>> [part if part is None else part.tolist() for part in rows.entries]
     [[[0, 2], [2, 3]], [1, 2, 0], None]
     """
@@ -75,21 +74,22 @@ class SparseRows:
         part._bounds = self._bounds[chosen]
         return part
 
-    def append(self, new: sparse.csr_array) -> None:
-        """Append features, whose samples must be sorted."""
+    def append(self, counts: np.ndarray, samples: np.ndarray, values: np.ndarray) -> None:
+        """Append features with these numbers of entries, whose samples must increase within each feature."""
         used = int(self._bounds[-1, -1]) if len(self._bounds) else 0
-        needed = used + new.nnz
+        needed = used + samples.size
         room = self._places.size if needed <= self._places.size else needed + needed // GROWTH
         self._places = _enlarged(self._places, used, room)
-        if self._values is not None or not (new.data == 1).all():
-            held = np.ones(used, new.dtype) if self._values is None else self._values
-            self._values = _enlarged(held, used, room, _value_type(held.dtype, new.dtype))
-            self._values[used:needed] = new.data
-        np.bitwise_and(new.indices, SPAN - 1, out=self._places[used:needed], casting="unsafe")
-        bounds = np.empty((new.shape[0], self._bounds.shape[1]), dtype=np.int64)
+        if self._values is not None or not (values == 1).all():
+            held = np.ones(used, values.dtype) if self._values is None else self._values
+            self._values = _enlarged(held, used, room, _value_type(held.dtype, values.dtype))
+            self._values[used:needed] = values
+        np.bitwise_and(samples, SPAN - 1, out=self._places[used:needed], casting="unsafe")
+        bounds = np.empty((counts.size, self._bounds.shape[1]), dtype=np.int64)
         starts = SPAN * np.arange(bounds.shape[1] - 1)
-        for row, begin, end in zip(bounds, new.indptr[:-1], new.indptr[1:], strict=True):
-            row[:-1] = used + begin + np.searchsorted(new.indices[begin:end], starts)
+        ends = np.cumsum(counts)
+        for row, begin, end in zip(bounds, (ends - counts).tolist(), ends.tolist(), strict=True):
+            row[:-1] = used + begin + np.searchsorted(samples[begin:end], starts)
             row[-1] = used + end
         self._bounds = np.concatenate([self._bounds, bounds])
 

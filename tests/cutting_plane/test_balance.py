@@ -19,6 +19,7 @@ from gdm_dask.cutting_plane.fit import fit
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.svm import LocalMachine
 from gdm_dask.cutting_plane.trade_off import held_out_losses, splits_of
+from gdm_dask.cutting_plane.working_set import score_pass, seen_by
 from gdm_dask.features.correlation import as_rows
 from gdm_dask.master.rows import Rows
 from gdm_dask.settings.settings import Settings, choose_settings
@@ -65,6 +66,25 @@ def repeated(X: np.ndarray, y: np.ndarray, times: int) -> tuple[np.ndarray, np.n
 )
 def test_few_samples_and_rare_classes_are_balanced(counts, options, expected: bool) -> None:
     assert choose_settings(1000, sum(counts), counts=counts, **{"k": 20, "C": "auto"} | options).is_balanced is expected
+
+
+def test_candidates_on_the_same_samples_share_a_fold_and_rows() -> None:
+    X, y = uneven(30, 0)
+    train = np.flatnonzero(np.arange(len(y)) % 4)
+    settings = balanced(30, 4, y)
+    candidates = [replace(settings, C=C) for C in (1.0, 4.0)]
+    problems = [Problem(y[own], one, samples)
+                for own, samples in ((slice(None), None), (train, train)) for one in candidates]  # fmt: skip
+    pass_ = score_pass([problem.question() for problem in problems], [problem.fold for problem in problems])
+    assert [question.fold for question in pass_.questions] == [0, 0, 1, 1]
+    with data_of(memory(X, False)) as data:
+        seen = list(seen_by(data, pass_, data.run(pass_)))
+    assert seen[0].rows is seen[1].rows
+    assert seen[2].rows is seen[3].rows
+    for problem, found in zip(problems, seen, strict=True):
+        expected = problem.fold.of(as_rows(X.T)).rows(found.features)
+        for name in ("values", "means", "norms", "weights"):
+            np.testing.assert_array_equal(getattr(found.rows, name), getattr(expected, name))
 
 
 @many(20)

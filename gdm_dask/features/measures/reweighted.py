@@ -24,12 +24,12 @@ def under(measure: Measure, weights: np.ndarray | None) -> Measure:
     >>> [one.compare(weighted, weighted)[0, 1].round(2).tolist() for one in (PEARSON, under(PEARSON, None))]
     [-0.65, -0.5]
     """
-    change = partial(reweighted, weights=weights)
+    weigh = partial(reweighted, weights=weights)
 
     def compare(rows: Block, others: Block) -> np.ndarray:
-        return measure.compare(change(rows), change(others))
+        return measure.compare(weigh(rows), weigh(others))
 
     def search(rows: Block, limit: float) -> Search:
-        return ChangedSearch(measure.search(change(rows), limit), change)
+        return ChangedSearch(measure.search(weigh(rows), limit), weigh)
 
-    return replace(measure, compare=compare, search=search)
+    return replace(measure, compare=compare, search=search, weigh=weigh)
