@@ -91,11 +91,13 @@ class Data:
     @contextmanager
     def stored(cls, store: FeatureStore, engine: Engine, plan: FitPlan) -> Iterator[Data]:
         """Open a store."""
-        settings = dask.config.get("gdm_dask")
-        limit = parse_bytes(settings["scratch-limit"]) if settings["scratch-limit"] else 0
-        copied = copies_of(store.url, store.nbytes, limit, settings["scratch"]) if store.bytes_ahead else nullcontext()
+        folder, limit, attempts = (
+            dask.config.get(f"gdm_dask.{name}") for name in ("scratch", "scratch-limit", "read-attempts")
+        )
+        limit = parse_bytes(limit) if limit else 0
+        copied = copies_of(store.url, store.nbytes, limit, folder) if store.bytes_ahead else nullcontext()
         with copied as copies:
-            reader = StoreReader(store, int(settings["read-attempts"]), copies)
+            reader = StoreReader(store, int(attempts), copies)
             try:
                 yield cls(engine, store.shape, store.block_starts, reader, plan.block_bytes, plan)
             finally:

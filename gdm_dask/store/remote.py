@@ -32,6 +32,8 @@ Result = TypeVar("Result")
 
 #: Files that a task has requested but not read yet, or sent without an answer yet, at most.
 REQUESTS_AHEAD = 64
+#: For temporary files that are too large for memory.
+DISK = Path("/var/tmp")
 #: Seconds to wait before the first further attempt; doubled each time, up to the longest pause.
 PAUSE = 0.2
 LONGEST_PAUSE = 5.0
@@ -168,9 +170,11 @@ def copies_of(name: str, nbytes: int, limit: int, folder: str | None = None) -> 
     limit : int
         Bytes that they may take, but never more than half of what is free.
     folder : str, optional
-        Where to create the folder; by default where temporary files go, unless these are in memory.
+        Where to create the folder; by default where temporary files go, or in `DISK` if these are in memory.
     """
     place = Path(folder or tempfile.gettempdir())
+    if not folder and is_in_memory(place) and DISK.is_dir():
+        place = DISK
     try:
         room = min(limit, shutil.disk_usage(place).free // 2)
     except OSError as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import dask
@@ -17,6 +20,7 @@ from gdm_dask import FeatureStore, GroupDiscoveryMachine
 from gdm_dask.errors import BadInput
 from gdm_dask.store.reader import StoreReader
 from gdm_dask.store.remote import Copies
+from gdm_dask.system.resources import is_in_memory
 
 
 class CountedFiles(AsyncFileSystem):
@@ -82,11 +86,22 @@ def test_a_store_beyond_the_limit_is_fetched_in_each_pass(remote, scratch, limit
     assert "each pass fetches all chunks" in caplog.text
 
 
-def test_files_in_memory_are_no_copies_unless_asked_for(remote, monkeypatch) -> None:
+@pytest.mark.parametrize("disk", ["/var/tmp", "/dev/shm", "/nowhere"])
+def test_copies_take_no_memory_unless_asked_for(remote, monkeypatch, disk) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/dev/shm")
-    assert len(chunks_asked()) == 0
+    monkeypatch.setattr("gdm_dask.store.remote.DISK", Path(disk))
+    is_disk = Path(disk).is_dir() and not is_in_memory(Path(disk))  # /var/tmp may be in memory, too
     n_passes = passes_of_a_fit(remote)
-    assert len(chunks_asked()) == n_passes * n_chunks(remote)
+    assert len(chunks_asked()) == n_chunks(remote) * (1 if is_disk else n_passes)
+
+
+def test_the_environment_sets_place_and_limit(tmp_path) -> None:
+    settings = {"SCRATCH": str(tmp_path), "SCRATCH_LIMIT": "0", "READ_ATTEMPTS": "2"}
+    env = {**os.environ, **{f"DASK_GDM_DASK__{name}": value for name, value in settings.items()}}
+    store = small_store(tmp_path)
+    fit = f"from gdm_dask import GroupDiscoveryMachine as G; print(G(5).fit({store.url!r}).n_cuts_)"
+    done = subprocess.run([sys.executable, "-c", fit], env=env, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, int(done.stdout) > 0) == (0, True), done.stderr
 
 
 def test_a_folder_that_is_not_there_is_named(remote, tmp_path) -> None:
