@@ -137,6 +137,17 @@ def test_other_targets_show_what_supports_speak_for(page, tmp_path: Path, output
     assert browser.problems(page) == []
 
 
+def test_many_classes_take_one_line(page, tmp_path: Path) -> None:
+    X, _ = grouped()
+    y = np.argmax(X[:, :7], axis=1)
+    GroupDiscoveryMachine(n_features_to_select=3).fit(X, y).report(tmp_path / "report.html", image_shape=(5, 8))
+    browser.load(page, tmp_path / "report.html")
+    counts = np.bincount(y)
+    assert f"of 7 classes, {counts.min()} to {counts.max()} each" in texts(page, "#glance .tiles")[0]
+    assert texts(page, "#images figcaption")[-1] == "supports bright, affiliated dim"
+    assert browser.problems(page) == []
+
+
 def test_theme_button_changes_the_theme(opened) -> None:
     dark = "return getComputedStyle(document.body).backgroundColor === 'rgb(20, 22, 26)'"
     assert not opened.execute_script(dark)
@@ -283,6 +294,21 @@ def test_prints_without_controls(opened) -> None:
         assert opened.execute_script(shown) == []
     finally:
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_prints_all_sections_as_soon_as_it_is_read(page, small: Path) -> None:
+    """Converters to PDF print before the browser has drawn the later sections."""
+    count = "document.querySelectorAll('section:not([hidden])').length"
+    event = f"dispatchEvent(new Event('beforeprint')); window.printed = {count}"
+    listen = {"source": f"addEventListener('DOMContentLoaded', () => {{ {event} }})"}
+    script = page.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", listen)
+    try:
+        browser.load(page, small)
+        printed, shown = page.execute_script(f"return [window.printed, {count}]")
+        assert printed == shown > 5
+        assert browser.problems(page) == []
+    finally:
+        page.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
 
 
 def test_the_page_says_what_correlation_and_a_group_are(page, tmp_path) -> None:

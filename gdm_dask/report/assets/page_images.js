@@ -29,7 +29,7 @@ function showImages() {
       figure(pixelCanvas((p) => grey(c, p), `mean image of class ${report.data.classes[c]}`), pixels.means ? ['mean of ', classLabel(c)] : ['frame']),
       figure(pixelCanvas((p) => (supportAt.has(p) ? WHITE : grey(c, p)), `support pixels`), [`${whole(nSupports)} supports`]),
       figure(pixelCanvas((p) => (ownerAt.has(p) ? WHITE : grey(c, p)), `affiliated pixels`), [`${whole(pixels.affiliated.length)} affiliated`]),
-      figure(pixelCanvas((p) => tinted(c, p, supportAt, ownerAt), `pixels by the class that they speak for`), ['by class: supports bright, affiliated dim']),
+      figure(pixelCanvas((p) => tinted(c, p, supportAt, ownerAt), 'pixels of supports and of affiliated features'), [`${sides.length === 2 ? 'by class: ' : ''}supports bright, affiliated dim`]),
     ];
     figures.forEach((one) => answer(one.querySelector('canvas'), supportAt, ownerAt));
     body.append(el('div', { class: 'strip card' }, figures));

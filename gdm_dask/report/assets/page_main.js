@@ -22,3 +22,4 @@ function drawNext() {
   else setTimeout(drawNext);
 }
 drawNext();
+addEventListener('beforeprint', () => { while (sections.length) sections.shift()(); });

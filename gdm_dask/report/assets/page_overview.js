@@ -15,7 +15,10 @@ function showGlance() {
   const tiles = section.querySelector('.tiles');
   const data = report.data;
   if (data.n_samples !== null) {
-    const split = data.class_counts.map((count, k) => el('div', {}, classLabel(k), ` ${whole(count)}`));
+    const counts = data.class_counts;
+    const split = counts.length > 5
+      ? `of ${whole(counts.length)} classes, ${whole(Math.min(...counts))} to ${whole(Math.max(...counts))} each`
+      : counts.map((count, k) => el('div', {}, classLabel(k), ` ${whole(count)}`));
     tiles.append(tile('Samples', whole(data.n_samples), split));
   }
   tiles.append(tile('Features', whole(data.n_features)));
