@@ -260,18 +260,20 @@ def _cell(value: Any) -> str:
 def _print_groups(model: FittedModel, members: int) -> None:
     assert model.affiliations_ is not None
     assert model.groups_ is not None
-    table = Table("support", "weight", "members", "affiliated features (correlation)", box=None, pad_edge=False)
+    names = ("support", "weight", "speaks for", "members", "affiliated features (correlation)")
+    table = Table(*names, box=None, pad_edge=False)
     by_support = dict(list(model.affiliations_.groupby("support")))
-    for support, weight in zip(model.support_features_, model.weights_, strict=True):
-        pairs = by_support[support]
-        others = pairs[pairs["feature"] != support]
+    for support in model.supports_.to_dict("records"):
+        pairs = by_support[support["feature"]]
+        others = pairs[pairs["feature"] != support["feature"]]
         order = (-others["correlation"].abs()).argsort(kind="stable")
         shown = others.iloc[order[: members or None]]
         text = ", ".join(
             f"{model.name_of(f)} ({rho:+.2f})" for f, rho in zip(shown["feature"], shown["correlation"], strict=True)
         )
         more = f", and {len(others) - len(shown):,} more" if len(others) > len(shown) else ""
-        table.add_row(escape(model.name_of(support)), f"{weight:+.4g}", f"{len(pairs):,}", escape(text + more))
+        name, side = escape(support["name"]), escape(support["speaks_for"])
+        table.add_row(name, f"{support['weight']:+.4g}", side, f"{len(pairs):,}", escape(text + more))
     out.print(table)
 
 

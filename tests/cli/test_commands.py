@@ -138,6 +138,16 @@ def test_info_describes_a_model(capsys, store, tmp_path: Path) -> None:
     assert (facts["n_supports"], facts["parameters"]["tau"], facts["store"]) == (3, 0.25, str(store))
 
 
+def test_groups_tell_what_each_support_speaks_for(capsys, store, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    gdm(capsys, "fit", store, "--run", run, "-k", "3", "--scheduler", "synchronous")
+    header, *rows = gdm(capsys, "groups", run)[1].splitlines()
+    assert re.split(r"  +", header.strip())[:4] == ["support", "weight", "speaks for", "members"]
+    table = GroupDiscoveryMachine.load(run).supports_
+    expected = table[["name", "speaks_for", "members"]].astype(str).to_numpy().tolist()
+    assert [[row.split()[place] for place in (0, 2, 3)] for row in rows] == expected
+
+
 def test_stability_knows_the_training_store(capsys, store, tmp_path: Path) -> None:
     run = tmp_path / "run"
     gdm(capsys, "fit", store, "--run", run, "-k", "2", "--scheduler", "synchronous")
