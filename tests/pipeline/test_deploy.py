@@ -45,6 +45,7 @@ OTHERS = {
     "cp",
     "mkdir",
     "useradd",
+    "chown",
 }
 
 
@@ -298,9 +299,11 @@ def test_the_crontab_is_right():
     for line in lines:
         if re.fullmatch(r"[A-Z_]+=\S+", line):
             continue
-        fields = line.split(maxsplit=5)
-        assert all(re.fullmatch(r"\*|\d+(-\d+)?(/\d+)?(,\d+)*", field) for field in fields[:5]), line
-        check_command(words_of(fields[5]))
+        *times, user, command = line.split(maxsplit=6)
+        assert all(re.fullmatch(r"\*|\d+(-\d+)?(/\d+)?(,\d+)*", field) for field in times), line
+        page = (DEPLOY / "cron/README.md").read_text()
+        assert f"useradd --system --user-group {user}\n" in page  # not root
+        check_command(words_of(command))
 
 
 def test_the_batch_script_is_right(tmp_path):
