@@ -1,4 +1,4 @@
-"""Features that must or must not be supports: cuts, bounds and certificates against enumeration, and the whole fit."""
+"""Features that must or must not be supports: the whole fit. `test_variables.py` compares cuts and bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from helpers.clusters import same_model
 from helpers.instances import data_of, informative, kinds, many, memory, seeds, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from test_certificate import objective
 
 from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, load_model, stability_selection
 from gdm_dask.analysis.cross_validation import tune
@@ -22,12 +21,9 @@ from gdm_dask.cutting_plane.certificate import certify
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.selection import select
 from gdm_dask.errors import BadInput
-from gdm_dask.features.scores import scores
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.settings.constraints import Constraints, resolve
 from gdm_dask.settings.settings import Settings, choose_settings
-
-taus, sizes = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3)
 
 
 def drawn(X: np.ndarray, seed: int, n_included: int) -> Constraints:
@@ -38,103 +34,15 @@ def drawn(X: np.ndarray, seed: int, n_included: int) -> Constraints:
     return Constraints(include, np.sort(rest[: len(rest) // 3]))
 
 
-class Run:
-    """A run of the cutting plane that records the duals of every cut."""
-
-    def __init__(self, X, y, constraints: Constraints, sparse: bool = False, **options) -> None:
-        defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-5, "intercept": False}
-        self.settings = Settings(**defaults | options, constraints=constraints)
-        self.problem = Problem(y, self.settings)
-        self.vectors = [self.problem.master.duals[0]]
-        self.problem.on_cut = lambda _: self.vectors.append(self.problem.master.duals[0])
-        self.X, self.y, self.close = X, y, reference.correlated(X, self.settings.tau)
-        self.include, self.exclude = constraints.include.tolist(), constraints.exclude.tolist()
-        with data_of(memory(X, sparse)) as data:
-            solve([self.problem], data)
-        self.block = whole(X, sparse)
-
-    def supports_before(self, t: int) -> list[int]:
-        return self.problem.supports.features[: sum(it.n_new for it in self.problem.iterations[:t])]
-
-    def free(self, t: int) -> list[int]:
-        """Features that cut t (from 0) may hold besides the included ones."""
-        barred = {*self.include, *self.exclude}
-        uncovered = reference.uncovered(self.close, self.supports_before(t))
-        return [j for j in uncovered if j not in barred and np.ptp(self.X[j]) > 0]
-
-
-@many(40)
-@given(kinds, st.integers(3, 25), st.integers(4, 40), taus, sizes, st.integers(0, 4), st.booleans(), seeds)
-def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, seed) -> None:
-    X, y = informative(m, n, seed, kind)
-    run = Run(X, y, drawn(X, seed, n_included), sparse, tau=tau, cut_size=size, cuts_per_read=1)
-    for t, iteration in enumerate(run.problem.iterations):
-        c = scores(run.block, run.vectors[t][None])[0]
-        if t == 0 and run.include:
-            assert iteration.cut == sorted(run.include, key=lambda j: (-abs(c[j]), j))
-            assert iteration.n_new == len(run.include)
-        else:
-            barred = (*run.include, *run.exclude)
-            assert iteration.cut == reference.greedy_cut(c, run.close, size, run.supports_before(t), barred)
-        np.testing.assert_allclose(iteration.scores, np.abs(c[iteration.cut]) / np.linalg.norm(run.vectors[t]))
-    assert run.problem.supports.features[: len(run.include)] == run.include
-
-
-@many(40)
-@given(
-    kinds, st.integers(3, 8), st.integers(4, 25), taus, sizes, st.integers(0, 3), st.sampled_from([0.1, 1.0, 100.0]),
-    st.sampled_from(["greedy", "exact"]), st.booleans(), seeds,
-)  # fmt: skip
-def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, n_included, C, matching, merged, seed) -> None:
-    """Every cut holds the included features, and no cut holds an excluded one; for both masters."""
-    X, y = informative(m, n, seed, kind)
-    wanted = {"merged": True, "n_supports": min(m, n_included + 2 * size)} if merged else {}
-    run = Run(X, y, drawn(X, seed, n_included), tau=tau, cut_size=size, C=C, matching=matching, **wanted)
-    problem = run.problem
-    assert (np.diff(problem.lower_bounds) >= 0).all()
-    assert (np.diff(problem.upper_bounds) <= 0).all()
-    for t, (lower, upper) in enumerate(zip(problem.lower_bounds, problem.upper_bounds, strict=True)):
-        best = reference.optimum(X, y, run.close, size, C, run.free(t + 1), run.include)
-        assert lower <= best * (1 + 1e-7)
-        assert upper >= best * (1 - 1e-7)
-        assert problem.iterations[t].upper >= best * (1 - 1e-7)
-
-
 def test_without_covering_the_bounds_meet() -> None:
     X, y = informative(7, 40, 3, "noise")
-    run = Run(X, y, Constraints(np.array([2, 5]), np.array([0])), tau=0.0, max_cuts=1000)
-    assert run.problem.stopped == "tolerance"
-    best = reference.optimum(X, y, run.close, 2, 100.0, [1, 3, 4, 6], [2, 5])
-    assert run.problem.lower_bounds[-1] == pytest.approx(best, rel=1e-4)
-
-
-@many(40)
-@given(
-    kinds, st.integers(3, 9), st.integers(6, 30), st.integers(1, 2), st.integers(0, 2), taus,
-    st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), seeds,
-)  # fmt: skip
-def test_no_set_is_certified_beyond_the_truth(kind, m, n, more, n_included, tau, C, sparse, intercept, seed) -> None:
-    X, y = informative(m, n, seed, kind)
-    constraints = drawn(X, seed, n_included)
-    include = tuple(constraints.include.tolist())
-    close = reference.correlated(X, tau)
-    k = len(include) + more
-    free = [
-        j for j in range(m)
-        if np.ptp(X[j]) > 0 and j not in (*include, *constraints.exclude) and not close[j, list(include)].any()
-    ]  # fmt: skip
-    sets = [(*include, *cut) for cut in reference.feasible_cuts(close, more, free)]
-    empty = objective(X[list(include)], y, C, intercept)
-    gains = {cut: empty - objective(X[list(cut)], y, C, intercept) for cut in sets}
-    if not gains or max(gains.values()) <= 1e-6 * empty:
-        return
-    settings = Settings(C, tau, 1, 99, 1e-3, intercept=intercept, constraints=constraints)
-    best = max(gains, key=gains.__getitem__)
-    for features in {best, sets[seed % len(sets)]}:
-        chosen = np.array(features)
-        with data_of(memory(X, sparse)) as data:
-            found = certify(data, y, settings, k, chosen, whole(X, sparse).rows(chosen))
-        assert found.share <= gains[features] / gains[best] + 1e-6
+    constraints = Constraints(np.array([2, 5]), np.array([0]))
+    problem = Problem(y, Settings(100.0, 0.0, 2, 1000, 1e-5, intercept=False, constraints=constraints))
+    with data_of(memory(X)) as data:
+        solve([problem], data)
+    assert problem.stopped == "tolerance"
+    best = reference.optimum(X, y, reference.correlated(X, 0.0), 2, 100.0, [1, 3, 4, 6], [2, 5])
+    assert problem.lower_bounds[-1] == pytest.approx(best, rel=1e-4)
 
 
 def test_a_certificate_counts_what_the_choice_adds() -> None:

@@ -1,4 +1,4 @@
-"""Features that enter together: cuts, bounds and certificates of variables against enumeration, and the whole fit."""
+"""Variables, some included or excluded: cuts, bounds and certificates against enumeration, and the whole fit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ taus, sizes = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3)
 
 
 class Case:
-    """Features in variables, some of them included or excluded; all numbers are of variables but where said."""
+    """Features, alone or in variables, some of them included or excluded; numbers are of variables but where said."""
 
-    def __init__(self, X: np.ndarray, tau: float, seed: int, n_included: int) -> None:
+    def __init__(self, X: np.ndarray, tau: float, seed: int, n_included: int, together: bool) -> None:
         rng = np.random.default_rng(seed + 3)
-        owner = rng.integers(0, max(1, 2 * len(X) // 3), len(X))
+        owner = rng.integers(0, max(1, 2 * len(X) // 3), len(X)) if together else np.arange(len(X))
         given = {str(v): np.flatnonzero(owner == v) for v in np.unique(owner)}
         exclude = np.flatnonzero(rng.random(len(X)) < 0.15)[: len(X) - 1]
         varied = [j for j in range(len(X)) if np.ptp(X[j]) > 0 and j not in exclude]
@@ -72,35 +72,43 @@ class Run:
         self.supports.append([*self.problem.supports.features])
 
 
-@many(40)
-@given(kinds, st.integers(3, 25), st.integers(4, 40), taus, sizes, st.integers(0, 2), st.booleans(), seeds)
-def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, seed) -> None:
+@many(80)
+@given(
+    kinds, st.integers(3, 25), st.integers(4, 40), taus, sizes, st.integers(0, 4), st.booleans(), st.booleans(), seeds
+)
+def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, together, seed) -> None:
     X, y = informative(m, n, seed, kind)
-    case = Case(X, tau, seed, n_included)
+    case = Case(X, tau, seed, min(n_included, 2) if together else n_included, together)
     run = Run(X, y, case, sparse, tau=tau, cut_size=size, cuts_per_read=1)
     block = whole(X, sparse)
     for t, iteration in enumerate(run.problem.iterations):
         c = reference.variable_scores(scores(block, run.vectors[t][None])[0], case.all)
         if t == 0 and case.included:
-            expected = case.included
+            expected = sorted(case.included, key=lambda v: (-abs(c[v]), v))
         else:
             expected = reference.greedy_cut(c, case.close, size, case.of(run.supports[t]), tuple(case.included))
         assert sorted(iteration.cut) == sorted(j for v in expected for j in case.all[v])
         assert iteration.best_score == pytest.approx(max(c[expected]) / np.linalg.norm(run.vectors[t]))
         assert iteration.n_new == len(case.of(run.supports[t + 1])) - len(case.of(run.supports[t]))
+        if not together:
+            assert iteration.cut == [case.all[v][0] for v in expected]
+            np.testing.assert_allclose(iteration.scores, np.abs(c[expected]) / np.linalg.norm(run.vectors[t]))
     supports = case.of(run.problem.supports.features)
     assert sorted(run.problem.supports.features) == sorted(j for v in supports for j in case.all[v])
     assert run.problem.supports.n_entered == len(supports)
 
 
-@many(30)
+@many(70)
 @given(
-    kinds, st.integers(3, 8), st.integers(12, 25), taus, sizes, st.integers(0, 1), st.sampled_from([0.1, 1.0, 100.0]),
-    st.sampled_from(["greedy", "exact"]), st.booleans(), seeds,
+    kinds, st.integers(3, 8), st.integers(4, 25), taus, sizes, st.integers(0, 3), st.sampled_from([0.1, 1.0, 100.0]),
+    st.sampled_from(["greedy", "exact"]), st.booleans(), st.booleans(), seeds,
 )  # fmt: skip
-def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, n_included, C, matching, merged, seed) -> None:
-    X, y = informative(m, n, seed, kind)
-    case = Case(X, tau, seed, n_included)
+def test_bounds_enclose_the_optimum_with_all_cuts(
+    kind, m, n, tau, size, n_included, C, matching, merged, together, seed
+) -> None:
+    """Every cut holds the included features, and no cut holds an excluded one; for both masters."""
+    X, y = informative(m, max(n, 12) if together else n, seed, kind)
+    case = Case(X, tau, seed, min(n_included, 1) if together else n_included, together)
     wanted = {"merged": True, "n_supports": len(case.included) + 2 * size} if merged else {}
     run = Run(X, y, case, tau=tau, cut_size=size, C=C, matching=matching, **wanted)
     problem = run.problem
@@ -114,14 +122,16 @@ def test_bounds_enclose_the_optimum_with_all_cuts(kind, m, n, tau, size, n_inclu
         assert problem.iterations[t].upper >= best * (1 - 1e-7)
 
 
-@many(30)
+@many(70)
 @given(
-    kinds, st.integers(3, 9), st.integers(6, 30), st.integers(1, 2), st.integers(0, 1), taus,
-    st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), seeds,
+    kinds, st.integers(3, 9), st.integers(6, 30), st.integers(1, 2), st.integers(0, 2), taus,
+    st.sampled_from([0.1, 1.0, 100.0]), st.booleans(), st.booleans(), st.booleans(), seeds,
 )  # fmt: skip
-def test_no_set_is_certified_beyond_the_truth(kind, m, n, more, n_included, tau, C, sparse, intercept, seed) -> None:
+def test_no_set_is_certified_beyond_the_truth(
+    kind, m, n, more, n_included, tau, C, sparse, intercept, together, seed
+) -> None:
     X, y = informative(m, n, seed, kind)
-    case = Case(X, tau, seed, n_included)
+    case = Case(X, tau, seed, min(n_included, 1) if together else n_included, together)
     sets = [
         (*case.include, *(j for v in cut for j in case.all[v]))
         for cut in reference.feasible_cuts(case.close, more, case.free(case.include))
