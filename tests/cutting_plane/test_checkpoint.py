@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.clusters import Started, gdm, same_model, small_data, until
+from helpers.clusters import Started, Stop, gdm, same_model, small_data, stop_after, until
 
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.errors import BadInput, GdmError, Locked
@@ -29,18 +29,6 @@ OPTIONS = ["--tau", "0.4", "--C", "50", "--cut-size", "3", "--max-cuts", "5", "-
 
 def machine(**options) -> GroupDiscoveryMachine:
     return GroupDiscoveryMachine(**(SETTINGS | {"scheduler": "synchronous"} | options))
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(cut: int):
-    def callback(iteration) -> None:
-        if iteration.number == cut:
-            raise Stop
-
-    return callback
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])

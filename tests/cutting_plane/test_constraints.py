@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import reference
-from helpers.clusters import same_model
+from helpers.clusters import Stop, same_model, stop_after
 from helpers.instances import data_of, informative, kinds, many, memory, seeds, whole
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,37 +148,26 @@ def test_the_same_bits_from_any_source_on_any_scheduler(tmp_path, C) -> None:
         same_model(folder, folders[0])
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize("C", ["auto", 1.0])
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_a_fit_that_stops_after_any_cut_goes_on_to_the_same_bits(tmp_path, C, cut) -> None:
-    def stop(iteration) -> None:
-        if iteration.number == cut:
-            raise Stop
-
     X, y = data("two")
     store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
     options = {"C": C, "cut_size": 1}
     RunDirectory(tmp_path / "whole").fit(estimator("two", **options), store)
     parted = RunDirectory(tmp_path / "parted")
     with pytest.raises(Stop):
-        parted.fit(estimator("two", **options), store, callback=stop)
+        parted.fit(estimator("two", **options), store, callback=stop_after(cut))
     parted.fit(estimator("two", **options), store, resume=True)
     same_model(parted.path, tmp_path / "whole")
 
 
 @pytest.mark.parametrize("other", [{"include": [12]}, {"include": None}, {"exclude": [5, 1]}, {"exclude": None}])
 def test_a_checkpoint_of_other_constraints_is_refused(tmp_path, other) -> None:
-    def stop(iteration) -> None:
-        raise Stop
-
     X, y = data("two")
     store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
     with pytest.raises(Stop):
-        estimator("two", C=1.0).fit(store, checkpoint=tmp_path / "c.npz", callback=stop)
+        estimator("two", C=1.0).fit(store, checkpoint=tmp_path / "c.npz", callback=stop_after(1))
     with pytest.raises(BadInput, match=f"another fit: {next(iter(other))} was '2 features"):
         estimator("two", C=1.0, **other).fit(store, checkpoint=tmp_path / "c.npz")
 

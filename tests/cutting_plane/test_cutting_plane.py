@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import reference
-from helpers.instances import data_of, informative, kinds, make, many, measures, memory, seeds, suited, whole
+from helpers.instances import data_of, informative, kinds, make, many, measures, memory, seeds, solved, suited, whole
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gdm_dask.cutting_plane.algorithm import solve
-from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.features.scores import scores
 from gdm_dask.settings.settings import Settings
@@ -27,25 +26,14 @@ class Run:
         self.settings = Settings(**defaults | options)
         X = suited(X, self.settings.measure)
         self.X, self.y = X, y
-        self.problem = Problem(y, self.settings)
-        self.vectors = [self.problem.master.duals[0]]
-        self.reported: list = []
-        self.problem.on_cut = self._note
-        with data_of(memory(X, sparse)) as data:
-            solve([self.problem], data)
+        self.problem, duals = solved(X, y, self.settings, sparse)
+        self.vectors, self.reported = [one for (one,) in duals], self.problem.iterations
         self.block = whole(X, sparse)
         self.close = reference.correlated(X, self.settings.tau, self.settings.measure)
 
-    def _note(self, iteration: Iteration) -> None:
-        self.vectors.append(self.problem.master.duals[0])
-        self.reported.append(iteration)
-
     def supports_before(self, t: int) -> list[int]:
         """Supports at the time of the search for cut t (from 0)."""
-        return [j for k, j in enumerate(self.problem.supports.features) if k < self._entered(t)]
-
-    def _entered(self, t: int) -> int:
-        return sum(iteration.n_new for iteration in self.reported[:t])
+        return self.problem.supports.features[: sum(iteration.n_new for iteration in self.reported[:t])]
 
     def free(self, t: int) -> list[int]:
         """Features that no support covers at the time of the search for cut t."""

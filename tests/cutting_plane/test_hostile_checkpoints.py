@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers.clusters import Stop, stop_after
 from helpers.fuzz import FUZZ, change_somewhere, changed_bytes
 from helpers.store_helpers import some_labels, some_matrix
 from hypothesis import given
@@ -19,15 +20,6 @@ import gdm_dask
 from gdm_dask import FeatureStore, GroupDiscoveryMachine
 from gdm_dask.cutting_plane.checkpoint import UnusableCheckpoint
 from gdm_dask.pipeline.run_directory import RunDirectory
-
-
-class Stop(Exception):
-    pass
-
-
-def stop(iteration) -> None:
-    if iteration.number == 2:
-        raise Stop
 
 
 def machine() -> GroupDiscoveryMachine:
@@ -44,7 +36,7 @@ def data(tmp_path_factory) -> FeatureStore:
 def saved(data, tmp_path_factory) -> dict[str, np.ndarray]:
     path = tmp_path_factory.mktemp("state") / "checkpoint.npz"
     with pytest.raises(Stop):
-        machine().fit(data, checkpoint=path, callback=stop)
+        machine().fit(data, checkpoint=path, callback=stop_after(2))
     with np.load(path) as arrays:
         return dict(arrays)
 

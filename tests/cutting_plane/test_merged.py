@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import reference
-from helpers.instances import data_of, informative, kinds, many, memory, seeds
+from helpers.instances import informative, kinds, many, seeds, solved
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from gdm_dask import GroupDiscoveryMachine
-from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.errors import BadInput
 from gdm_dask.features.correlation import redundancy_rate
@@ -33,12 +32,8 @@ def residuals(Z: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
 def searched(X: np.ndarray, y: np.ndarray, sparse: bool = False, **options) -> tuple[Problem, list[np.ndarray]]:
     """Search for k supports with the merged master problem; returns the duals before each cut, too."""
     defaults = {"C": 1.0, "tau": 0.25, "cut_size": 2, "max_cuts": 99, "tol": 1e-3, "n_supports": 6, "merged": True}
-    problem = Problem(y, Settings(**defaults | options))
-    duals = [problem.master.duals[0]]
-    problem.on_cut = lambda _: duals.append(problem.master.duals[0])
-    with data_of(memory(X, sparse)) as data:
-        solve([problem], data)
-    return problem, duals
+    problem, duals = solved(X, y, Settings(**defaults | options), sparse)
+    return problem, [one for (one,) in duals]
 
 
 @many(25)

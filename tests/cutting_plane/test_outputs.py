@@ -7,14 +7,12 @@ import itertools
 import numpy as np
 import pytest
 from helpers import reference
-from helpers.instances import data_of, kinds, make, many, memory, normal_rows, seeds, whole
+from helpers.instances import data_of, kinds, make, many, memory, normal_rows, seeds, solved, whole
 from helpers.master_instances import Instance, form_p_optimum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify
-from gdm_dask.cutting_plane.problem import Problem, Settings
 from gdm_dask.cutting_plane.selection import choose, select
 from gdm_dask.cutting_plane.svm import Exchange, LocalMachine, Removal
 from gdm_dask.features.effective import effective_samples
@@ -22,6 +20,7 @@ from gdm_dask.features.scores import scores
 from gdm_dask.master.losses import Loss, SquaredHinge
 from gdm_dask.master.rows import Rows
 from gdm_dask.master.squared_loss import SquaredLoss
+from gdm_dask.settings.settings import Settings
 
 TASKS = ["two classes", "classes", "numbers"]
 tasks, sizes, taus = st.sampled_from(TASKS), st.integers(1, 3), st.sampled_from([0.0, 0.25, 0.6])
@@ -43,16 +42,6 @@ def optimum(X: np.ndarray, Y: np.ndarray, cuts: list, C: float, loss: Loss) -> f
     usable = np.unique(np.concatenate([np.array(cut) for cut in cuts]))
     at = [np.searchsorted(usable, cut) for cut in cuts]
     return 0.25 / form_p_optimum(Instance(X[usable], Y, C, at, intercept=True, loss=loss))
-
-
-def solved(X: np.ndarray, Y: np.ndarray, settings: Settings, sparse: bool = False) -> tuple[Problem, list[np.ndarray]]:
-    """Solve a problem; returns it, and the duals before each cut."""
-    problem = Problem(Y, settings)
-    duals = [problem.master.duals]
-    problem.on_cut = lambda _: duals.append(problem.master.duals)
-    with data_of(memory(X, sparse)) as data:
-        solve([problem], data)
-    return problem, duals
 
 
 @many(40)

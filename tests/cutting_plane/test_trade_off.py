@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers.clusters import same_model
+from helpers.clusters import Stop, same_model
 from helpers.instances import data_of, informative, memory
 from sklearn.svm import LinearSVC
 
@@ -200,10 +200,6 @@ def test_folds_that_do_not_fit_into_memory_at_once_take_turns(store, monkeypatch
     assert at_once == [4, 4, 4, 1]
     assert found.C_path_ == expected.C_path_
     assert found.weights_.tolist() == expected.weights_.tolist()
-
-
-class Stop(Exception):
-    pass
 
 
 @pytest.mark.parametrize("in_turns", [False, True])

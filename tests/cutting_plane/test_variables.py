@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import reference
-from helpers.clusters import same_model
-from helpers.instances import data_of, informative, kinds, many, memory, seeds, whole
+from helpers.clusters import Stop, same_model, stop_after
+from helpers.instances import data_of, informative, kinds, many, memory, seeds, solved, whole
 from helpers.misaligned import MisalignedEngine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +17,7 @@ from test_certificate import objective
 
 from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, load_model, stability_selection
 from gdm_dask.analysis.cross_validation import tune
-from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.certificate import certify
-from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.memory import FitWork, planned_work
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.errors import BadInput
@@ -56,20 +56,12 @@ class Case:
         return [v for v in reference.uncovered(self.close, self.of(supports)) if v not in self.included]
 
 
-class Run:
-    """A run of the cutting plane among variables that remembers the duals of every cut."""
-
-    def __init__(self, X, y, case: Case, sparse: bool = False, **options) -> None:
-        defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-5, "intercept": False}
-        self.problem = Problem(y, Settings(**defaults | options, constraints=case.constraints))
-        self.vectors, self.supports = [self.problem.master.duals[0]], [[]]
-        self.problem.on_cut = self._note
-        with data_of(memory(X, sparse, block_bytes=1000)) as data:
-            solve([self.problem], data)
-
-    def _note(self, _: Iteration) -> None:
-        self.vectors.append(self.problem.master.duals[0])
-        self.supports.append([*self.problem.supports.features])
+def searched(X, y, case: Case, sparse: bool = False, **options) -> tuple[Problem, list[np.ndarray], list[list[int]]]:
+    """Solve a problem; return it, and the duals and supports before each cut and at the end."""
+    defaults = {"C": 100.0, "tau": 0.25, "cut_size": 2, "max_cuts": 12, "tol": 1e-5, "intercept": False}
+    problem, duals = solved(X, y, Settings(**defaults | options, constraints=case.constraints), sparse, 1000)
+    supports = itertools.accumulate(problem.cuts, lambda old, cut: list(dict.fromkeys([*old, *cut])), initial=[])
+    return problem, [one for (one,) in duals], list(supports)
 
 
 @many(80)
@@ -79,23 +71,23 @@ class Run:
 def test_every_cut_is_the_literal_one(kind, m, n, tau, size, n_included, sparse, together, seed) -> None:
     X, y = informative(m, n, seed, kind)
     case = Case(X, tau, seed, min(n_included, 2) if together else n_included, together)
-    run = Run(X, y, case, sparse, tau=tau, cut_size=size, cuts_per_read=1)
+    problem, duals, supports = searched(X, y, case, sparse, tau=tau, cut_size=size, cuts_per_read=1)
     block = whole(X, sparse)
-    for t, iteration in enumerate(run.problem.iterations):
-        c = reference.variable_scores(scores(block, run.vectors[t][None])[0], case.all)
+    for t, iteration in enumerate(problem.iterations):
+        c = reference.variable_scores(scores(block, duals[t][None])[0], case.all)
         if t == 0 and case.included:
             expected = sorted(case.included, key=lambda v: (-abs(c[v]), v))
         else:
-            expected = reference.greedy_cut(c, case.close, size, case.of(run.supports[t]), tuple(case.included))
+            expected = reference.greedy_cut(c, case.close, size, case.of(supports[t]), tuple(case.included))
         assert sorted(iteration.cut) == sorted(j for v in expected for j in case.all[v])
-        assert iteration.best_score == pytest.approx(max(c[expected]) / np.linalg.norm(run.vectors[t]))
-        assert iteration.n_new == len(case.of(run.supports[t + 1])) - len(case.of(run.supports[t]))
+        assert iteration.best_score == pytest.approx(max(c[expected]) / np.linalg.norm(duals[t]))
+        assert iteration.n_new == len(case.of(supports[t + 1])) - len(case.of(supports[t]))
         if not together:
             assert iteration.cut == [case.all[v][0] for v in expected]
-            np.testing.assert_allclose(iteration.scores, np.abs(c[expected]) / np.linalg.norm(run.vectors[t]))
-    supports = case.of(run.problem.supports.features)
-    assert sorted(run.problem.supports.features) == sorted(j for v in supports for j in case.all[v])
-    assert run.problem.supports.n_entered == len(supports)
+            np.testing.assert_allclose(iteration.scores, np.abs(c[expected]) / np.linalg.norm(duals[t]))
+    entered = case.of(problem.supports.features)
+    assert sorted(problem.supports.features) == sorted(supports[-1]) == sorted(j for v in entered for j in case.all[v])
+    assert problem.supports.n_entered == len(entered)
 
 
 @many(70)
@@ -110,12 +102,11 @@ def test_bounds_enclose_the_optimum_with_all_cuts(
     X, y = informative(m, max(n, 12) if together else n, seed, kind)
     case = Case(X, tau, seed, min(n_included, 1) if together else n_included, together)
     wanted = {"merged": True, "n_supports": len(case.included) + 2 * size} if merged else {}
-    run = Run(X, y, case, tau=tau, cut_size=size, C=C, matching=matching, **wanted)
-    problem = run.problem
+    problem, _, supports = searched(X, y, case, tau=tau, cut_size=size, C=C, matching=matching, **wanted)
     assert (np.diff(problem.lower_bounds) >= 0).all()
     assert (np.diff(problem.upper_bounds) <= 0).all()
     for t, (lower, upper) in enumerate(zip(problem.lower_bounds, problem.upper_bounds, strict=True)):
-        free = case.free(run.supports[t + 1])
+        free = case.free(supports[t + 1])
         best = reference.optimum(X, y, case.close, size, C, free, case.include, case.all)
         assert lower <= best * (1 + 1e-7)
         assert upper >= best * (1 - 1e-7)
@@ -246,23 +237,15 @@ def test_the_same_bits_from_any_source_on_any_scheduler(tmp_path, C, monkeypatch
     same_model(tmp_path / "run1", tmp_path / "memory")
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.mark.parametrize("C", ["auto", 1.0])
 def test_a_fit_that_stops_goes_on_to_the_same_bits(tmp_path, C) -> None:
-    def stop(iteration) -> None:
-        if iteration.number == 2:
-            raise Stop
-
     X, y, groups_of = one_hot()
     store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
     options = {"C": C, "cut_size": 1, "include": [17]}
     whole_run, parted = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "parted")
     whole_run.fit(estimator("two", groups_of, **options), store)
     with pytest.raises(Stop):
-        parted.fit(estimator("two", groups_of, **options), store, callback=stop)
+        parted.fit(estimator("two", groups_of, **options), store, callback=stop_after(2))
     if parted.checkpoint.exists():  # while folds choose C, the state is saved after reads only
         with pytest.raises(BadInput, match="groups_of was '7 features"):
             parted.fit(estimator("two", {"colour": groups_of["colour"]}, **options), store, resume=True)

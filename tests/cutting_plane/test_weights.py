@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.clusters import Stop, stop_after
 from helpers.instances import data_of, informative, many, memory, seeds, whole
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import fit
-from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.errors import BadInput
@@ -126,13 +126,9 @@ def test_a_checkpoint_goes_on_with_the_same_weights_only(tmp_path: Path) -> None
     machine = GroupDiscoveryMachine(cut_size=3, max_cuts=6, tol=0.0, scheduler="synchronous")
     expected = clone(machine).fit(store, sample_weight=weights)
 
-    def stop(iteration: Iteration) -> None:
-        if iteration.number == 2:
-            raise KeyboardInterrupt
-
     state = tmp_path / "state.npz"
-    with pytest.raises(KeyboardInterrupt):
-        machine.fit(store, sample_weight=weights, callback=stop, checkpoint=state)
+    with pytest.raises(Stop):
+        machine.fit(store, sample_weight=weights, callback=stop_after(2), checkpoint=state)
     with pytest.raises(BadInput, match="belongs to another fit: weights was"):
         machine.fit(store, checkpoint=state)
     found = machine.fit(store, sample_weight=weights, checkpoint=state)

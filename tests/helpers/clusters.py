@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
+from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.pipeline.run_directory import RunDirectory
 from helpers.forks import PATH, Fork
 
@@ -269,6 +270,20 @@ def held_gdm(stage: str, n_done: int, *arguments: object, log: Path) -> Iterator
         yield started
     finally:
         hold.unlink()
+
+
+class Stop(Exception):
+    """Ends a fit in a callback."""
+
+
+def stop_after(cut: int) -> Callable[[Iteration], None]:
+    """Return a callback that ends a fit after a cut."""
+
+    def callback(iteration: Iteration) -> None:
+        if iteration.number == cut:
+            raise Stop
+
+    return callback
 
 
 def same_model(one: Path, other: Path) -> None:

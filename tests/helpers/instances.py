@@ -7,9 +7,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import scipy.sparse as sp
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from gdm_dask.cutting_plane.algorithm import solve
+from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block, stack
@@ -17,6 +20,7 @@ from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import MEASURES
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
+from gdm_dask.settings.settings import Settings
 from gdm_dask.store.memory import MemoryStore
 
 #: The kinds cover ties and value types, correlated groups, and cancellation.
@@ -26,9 +30,9 @@ kinds, seeds = st.sampled_from(KINDS), st.integers(0, 9999)
 measures = st.sampled_from(sorted(MEASURES))
 
 
-def many(examples: int) -> settings:
+def many(examples: int) -> hypothesis_settings:
     """Return Hypothesis settings for this many cases, the same in every run."""
-    return settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    return hypothesis_settings(max_examples=examples, suppress_health_check=list(HealthCheck))
 
 
 def make(kind: str, m: int, n: int, seed: int) -> np.ndarray:
@@ -113,3 +117,15 @@ def pairs_of(
     search = MEASURES[measure].search(fold.of(store.rows(np.array(supports))), correlation_limit(tau))
     with data_of(store) as data:
         return data.run(GroupPass(search, fold))
+
+
+def solved(
+    X: np.ndarray, y: np.ndarray, settings: Settings, sparse: bool = False, block_bytes: int = 1 << 20
+) -> tuple[Problem, list[np.ndarray]]:
+    """Solve a problem on all samples; return it, and its duals (K, n) before each cut and at the end."""
+    problem = Problem(y, settings)
+    duals = [problem.master.duals]
+    problem.on_cut = lambda _: duals.append(problem.master.duals)
+    with data_of(memory(X, sparse, block_bytes)) as data:
+        solve([problem], data)
+    return problem, duals
