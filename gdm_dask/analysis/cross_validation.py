@@ -41,23 +41,11 @@ def tune(
     grid: Mapping[str, Any],
     path: Path | None = None,
 ) -> dict[str, Any]:
-    """Search a grid by cross-validation.
+    """Search a grid by cross-validation; return the best values, of equal ones the first in the grid.
 
-    Parameters
-    ----------
-    store : store or path
-    estimator : GroupDiscoveryMachine
-        Estimator with the parameters that are not tuned.
-    grid : dict
-        Values (or lists of values) of tau, C and cut_size; ``folds`` (default 3) and ``samples``, the maximum number of
-        samples (default all).
-    path : Path, optional
-        File for the table of all combinations, as JSON.
-
-    Returns
-    -------
-    dict
-        The best values; ties go to the combination that comes first in the grid.
+    The estimator has the parameters that are not tuned. The grid has values, or lists of values, of tau, C and
+    cut_size; ``folds`` (default 3) and ``samples``, the maximum number of samples (default all). The table of all
+    combinations is written to `path`, as JSON.
     """
     from sklearn.model_selection import ParameterGrid
 

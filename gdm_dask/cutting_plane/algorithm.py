@@ -28,13 +28,8 @@ from gdm_dask.system.resources import n_cores
 def solve(problems: Sequence[Problem], data: Data, on_read: Callable[[], None] = lambda: None) -> None:
     """Add cuts to each problem until its bounds meet, its cuts repeat or it has enough. All problems share every read.
 
-    Parameters
-    ----------
-    problems : list of Problem
-        New problems, or problems that were stopped.
-    data : Data
-    on_read : callable, optional
-        Called after all problems have taken their cuts from a read.
+    The problems are new or were stopped. `on_cut` is called with a problem after each of its cuts, with several
+    problems from any thread; `on_read` after all problems have taken their cuts from a read.
     """
     _include(problems, data)
     for problem in problems:

@@ -98,26 +98,12 @@ def fit(
     certify: bool = False,
     weights: np.ndarray | None = None,
 ) -> Fit:
-    """Select supports, find their groups, and refit.
+    """Select supports, `k` of those that enter, find their groups, and refit; weights of 2 count a sample twice.
 
-    Parameters
-    ----------
-    data : Data
-    targets : ndarray of shape (n_outputs, n_samples)
-        -1 or +1 for classes, standardised values for numbers.
-    settings : Settings
-    k : int or None
-        Number of supports to choose among those that enter.
-    groups : bool
-        Whether to find the groups, which takes one more pass over the data.
-    checkpoint : Checkpoint, optional
-        State to start from, if it exists, and the file to save the state to after each cut.
-    on_cut : callable, optional
-        Called with an `Iteration` after each cut.
-    certify : bool
-        Whether to prove which share of the best possible gain of `k` features the supports reach; takes more passes.
-    weights : ndarray of shape (n_samples,), float64, optional
-        Nonnegative sample weights: a sample of weight 2 counts as two.
+    `targets` (K, n) are -1 or +1 for classes, standardised values for numbers. Groups take one more pass over the data.
+    The fit starts from the state of the checkpoint if there is one, and saves its state there after each cut. `on_cut`
+    is called with an `Iteration` after each cut. `certify` proves which share of the best possible gain of `k` features
+    the supports reach, and takes more passes.
     """
     measure = MEASURES[settings.measure]
     if settings.tau > 0 and measure.check is not None:

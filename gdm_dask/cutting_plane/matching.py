@@ -60,20 +60,9 @@ def find_cut(
 ) -> Cut:
     """Find the most violated cut among the features of a working set and, unless `new_only`, the supports.
 
-    Parameters
-    ----------
-    seen : WorkingSet
-    duals : ndarray of shape (K, n_samples)
-    support_sizes : ndarray
-        |Scores| of the supports.
-    size : int
-        B, the maximum number of features in a cut.
-    limit : float
-        ``|rho|`` from which two features conflict.
-    method : {"greedy", "exact"}
-    new_only : bool
-    chance : float, optional
-        If given, greedy matching prefers features that correlate less with the supports, see `diverse_order`.
+    A cut has at most `size` features; two of them conflict from |rho| = `limit` on. `support_sizes` are the |scores| of
+    the supports. With a `chance`, greedy matching prefers features that correlate less with the supports, see
+    `diverse_order`.
     """
     sizes = seen.sizes(duals)
     norm = norm_of(duals)
@@ -118,17 +107,8 @@ def diverse_order(
     """Reorder the best features: |score| times one minus their mean |correlation| with the supports beyond chance.
 
     With few samples, many scores are equal within their standard error, and this order selects less redundant features
-    at no loss of accuracy. Bounds on (6) stay valid: they hold for every cut.
-
-    Parameters
-    ----------
-    seen : WorkingSet
-    order, sizes : ndarray
-        Positions in the working set, best first, and all |scores| of the set.
-    size : int
-        Number of features in a cut.
-    chance : float
-        Mean |correlation| of independent features.
+    at no loss of accuracy. Bounds on (6) stay valid: they hold for every cut. `order` are positions in the working set,
+    best first, `sizes` all |scores| of the set; `chance` is the mean |correlation| of independent features.
     """
     n_first = max(DIVERSE, DIVERSE_PER_CUT * size)
     first = seen.free(order[:n_first])
@@ -137,17 +117,7 @@ def diverse_order(
 
 
 def greedy(seen: WorkingSet, order: np.ndarray, size: int, limit: float) -> list[int]:
-    """Walk down the ranking and take each feature that conflicts with none taken before, up to `size` features.
-
-    Parameters
-    ----------
-    seen : WorkingSet
-    order : ndarray of int64
-        Positions in the working set, best first.
-    size : int
-    limit : float
-        ``|rho|`` from which two features conflict.
-    """
+    """Walk down the ranking, best first, and take each feature that conflicts with none taken before, up to `size`."""
     taken: list[int] = []
     first = 0
     while first < len(order) and len(taken) < size:
@@ -230,17 +200,8 @@ def clique_bound(
 ) -> float:
     """Bound (6) over all free features and the supports by the largest squared scores that a cut can hold.
 
-    Parameters
-    ----------
-    seen : WorkingSet
-    order, sizes : ndarray
-        Positions in the working set, best first, and all |scores| of the set.
-    support_sizes : ndarray
-        |Scores| of the supports, which conflict with nothing.
-    size : int
-        Number of features in a cut.
-    limit : float
-        ``|rho|`` from which two features conflict.
+    `order` are positions in the working set, best first, `sizes` all |scores| of the set. The supports conflict with
+    nothing.
     """
     cover = Cover(limit, seen.supports.measure.distance)
     first = 0

@@ -186,17 +186,8 @@ def held_out_losses(
 ) -> list[float]:
     """Mean loss of a machine on the k supports of a problem, summed over the outputs, for each ridge.
 
-    Parameters
-    ----------
-    problem : Problem
-        Problem on other samples.
-    k : int
-    samples : ndarray
-        Samples to judge by, increasing.
-    targets : ndarray of shape (n_outputs, n_samples)
-        Targets of `samples`.
-    weights : ndarray, optional
-        Weights of `samples`; the settings of the problem may balance the classes.
+    `samples` (increasing), which are not among those of the problem, have the outputs `targets` (K, n) and these
+    weights; the settings of the problem may balance the classes.
     """
     master, loss = problem.master, problem.task.refit
     weights = problem.settings.search_weights(targets, weights)
@@ -224,16 +215,10 @@ def held_out_losses(
 
 
 def decide(candidates: Sequence[Settings], losses: np.ndarray, paired: bool = False) -> TradeOff:
-    """Take the most shrunk candidate within one standard error of the best.
+    """Take the most shrunk candidate within one standard error of the best; `losses` is (folds, candidates, ridges).
 
-    Parameters
-    ----------
-    candidates : list of Settings
-        Most shrunk first.
-    losses : ndarray of shape (folds, candidates, ridges)
-    paired : bool
-        Whether the standard error is that of the difference from the best over the folds. It is smaller where folds
-        differ more than candidates do, as they do with numbers.
+    If `paired`, the standard error is that of the difference from the best over the folds. It is smaller where folds
+    differ more than candidates do, as they do with numbers.
     """
     n_folds = len(losses)
     best = losses.mean(axis=0).argmin(axis=1)

@@ -140,21 +140,10 @@ def index(others: States) -> list[Index]:
 def shared_information(
     rows: States, others: States, parts: Sequence[Index], first: np.ndarray, last: np.ndarray
 ) -> np.ndarray:
-    """Compute the information in bits that rows share with others: IG, also called mutual information.
+    """Compute the information in bits (p, q) that rows share with others: IG, also called mutual information.
 
-    Parameters
-    ----------
-    rows, others : States
-        Rows over the same samples, with the same weights.
-    parts : list of Index
-        The others by sample.
-    first, last : ndarray of shape (p,), int64
-        The others to compare each row with: from `first` to before `last`.
-
-    Returns
-    -------
-    ndarray of shape (p, q)
-        0 for pairs that were not to be compared.
+    Both have the same samples and weights; `parts` are the others by sample. Each row is compared with the others from
+    `first` to before `last`; the value of any other pair is 0.
     """
     found = np.zeros((len(rows.entropies), len(others.entropies)))
     for part in parts:

@@ -104,18 +104,9 @@ class SampledData(Data):
 
 
 def measure(store: FeatureStore, settings: Settings, k: int, n_samples: int) -> Rates:
-    """Measure the rates on a store.
+    """Measure the rates on a store with targets, for a fit with these settings that chooses `k` supports.
 
-    Parameters
-    ----------
-    store : FeatureStore
-        Store with targets.
-    settings : Settings
-        Settings of the planned fit.
-    k : int
-        Number of supports that it chooses.
-    n_samples : int
-        Number of its samples, possibly more than the store has.
+    The fit may have more samples than the store.
     """
     targets = store.outputs()
     n_timed = TIMED_BYTES // (1 + settings.n_folds)  # each fold processes every block

@@ -96,21 +96,9 @@ class ModelPoint:
 
 
 def solve_model(model: Model, mu: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray, int]:
-    """Maximise the value of a model over the weights of the cuts.
+    """Maximise the value of a model over the weights of the cuts, to an absolute gap; start from `mu` on the simplex.
 
-    Parameters
-    ----------
-    model : Model
-    mu : (T,) array
-        Starting point on the simplex.
-    tol : float
-        Absolute gap at which to stop.
-
-    Returns
-    -------
-    W : (K, d) array
-    mu : (T,) array
-    n_rounds : int
+    Returns the weights of the features (K, d), those of the cuts (T,), and the number of rounds.
     """
     point = model.at(mu)
     for rounds in range(MAX_ROUNDS):

@@ -367,16 +367,7 @@ def upper_bound(linear: float, quadratic: float, q: float) -> float:
 def sum_of_norms(W: np.ndarray, mu: np.ndarray, members: np.ndarray) -> float:
     """Return sum_t ||W_t||_F for the split of W in which cut t gets mu_t / s_j^2 of feature j.
 
-    Parameters
-    ----------
-    W : (K, d) array
-        Zero where no cut with mu_t > 0 holds the feature.
-    mu : (T,) array
-    members : (d, T) array
-
-    Returns
-    -------
-    float
+    W (K, d) is zero where no cut with mu_t > 0 holds the feature; `members` is (d, T).
     """
     shares = members @ mu
     ratios = np.divide(W, shares, out=np.zeros_like(W), where=shares > 0)

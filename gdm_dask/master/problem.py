@@ -159,17 +159,7 @@ class Master:
         self.mu = np.append(self.mu, 0.0)
 
     def solve(self, tol: float | None = None) -> MasterSolution:
-        """Solve the master problem over all cuts, starting from the previous solution.
-
-        Parameters
-        ----------
-        tol : float, optional
-            Relative duality gap to reach in this call.
-
-        Returns
-        -------
-        MasterSolution
-        """
+        """Solve the master problem over all cuts to a relative gap, starting from the previous solution."""
         members = np.zeros((self.rows.n_rows, len(self.cuts)))
         for t, features in enumerate(self.cuts):
             members[features, t] = 1.0
@@ -179,17 +169,7 @@ class Master:
         return solution
 
     def solve_union(self, tol: float | None = None) -> MasterSolution:
-        """Solve the problem with one merged cut of all features, a ridge machine, starting from the previous solution.
-
-        Parameters
-        ----------
-        tol : float, optional
-            Relative duality gap to reach in this call.
-
-        Returns
-        -------
-        MasterSolution
-        """
+        """Solve the problem with one merged cut of all features, a ridge machine, from the previous solution on."""
         return self._solve(np.ones((self.rows.n_rows, 1)), np.ones(1), tol)
 
     def _solve(self, members: np.ndarray, mu: np.ndarray, tol: float | None) -> MasterSolution:
@@ -218,17 +198,9 @@ class Master:
         )
 
     def bound(self, most: float) -> float:
-        """Return an upper bound on theta over any cuts, from the current duals.
+        """Return an upper bound on theta over any cuts, from the current duals; infinite if they prove nothing.
 
-        Parameters
-        ----------
-        most : float
-            Bound on (6): on the sum of squared scores of the features of a cut, under the current duals.
-
-        Returns
-        -------
-        float
-            Infinite if the duals prove nothing.
+        `most` bounds (6), the sum of squared scores of the features of a cut, under the current duals.
         """
         return upper_bound(self._newton.linear, self._newton.quadratic, most)
 

@@ -102,15 +102,16 @@ def _arrays(part: Part) -> Input:
     x, y, *weights = _load_arrays(path, settings.get("x", "x"), settings.get("y", "y"), *names)
     if y.dtype == bool:
         y = y.astype(np.int64)
+    kept = np.arange(len(y))
     if "classes" in settings:
-        kept = np.isin(y, settings["classes"])
-        x, y, *weights = (array[kept] for array in (x, y, *weights))
-    if not len(x):
+        kept = kept[np.isin(y, settings["classes"])]
+    if not len(kept):
         raise BadInput(
             f"{path}: there are no samples" + (f" of {settings['classes']}" if "classes" in settings else "")
         )
     if part.split is not None:
-        kept = split_numbers(len(y), part.fraction, part.seed)[part.name == "test"]
+        kept = kept[split_numbers(len(kept), part.fraction, part.seed)[part.name == "test"]]
+    if len(kept) < len(y):
         x, y, *weights = (array[kept] for array in (x, y, *weights))
     if "add" in settings or "divide" in settings:
         x = x + settings.get("add", 0)
