@@ -181,15 +181,20 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="File to write; standard output by default.")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Print decision values as well.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Print the id of each sample first.")] = False,
     storage: Any = None,
 ) -> None:
     """Print the predicted label or numbers of every sample of a store, one sample per line."""
-    model = gdm_dask.load_model(run)
-    values = model.decision_values(gdm_dask.open_store(store, storage))
+    model, opened = gdm_dask.load_model(run), gdm_dask.open_store(store, storage)
+    values = model.decision_values(opened)
     found = model.target_.decode(values)
     lines = ["\t".join(map(str, row.tolist())) for row in found.reshape(len(found), -1)]
     if scores:
         lines = ["\t".join([line, *map(repr, row)]) for line, row in zip(lines, values.T.tolist(), strict=True)]
+    if ids:
+        if opened.sample_ids is None:
+            raise BadInput(f"{store}: the samples have no ids: leave out --ids")
+        lines = [f"{_cell(name)}\t{line}" for name, line in zip(opened.sample_ids, lines, strict=True)]
     text = "\n".join(lines) + "\n"
     if output is None:
         sys.stdout.write(text)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import typer
+from helpers.biology import write_biology
 from helpers.instances import informative
 from helpers.store_helpers import gdm, write_svmlight
 
@@ -93,6 +94,7 @@ def prepared(data, tmp_path_factory) -> Path:
             (folder / "mails" / name / f"{number}.txt").write_text(f"Subject: {number}\n\n{words} {words[number:]}\n")
     new = [{"text": "free prize at noon", "label": "spam"}, {"text": "the meeting", "label": "ham"}]
     (folder / "new.jsonl").write_text("".join(json.dumps(line) + "\n" for line in new))
+    write_biology(folder)
     (folder / "pipelines").mkdir()
     pipeline = (ROOT / "pipelines/synthetic.toml").read_text()
     (folder / "pipelines/synthetic.toml").write_text(pipeline.replace("scale = 1.0", "scale = 0.1"))

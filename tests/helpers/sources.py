@@ -67,7 +67,7 @@ def cell_ranger(folder: Path, X: np.ndarray, ids: list[str]) -> Path:
 def h5ad(layout: str) -> Callable[..., Path]:
     """Write an AnnData file as AnnData does, for which it would have to be installed."""
 
-    def write(folder: Path, X: np.ndarray, ids: list[str]) -> Path:
+    def write(folder: Path, X: np.ndarray, ids: list[str], obs: pd.DataFrame | None = None) -> Path:
         import h5py
 
         text = h5py.string_dtype()
@@ -84,9 +84,24 @@ def h5ad(layout: str) -> Callable[..., Path]:
                 group = file.create_group(table)
                 group.create_dataset("_index", data=names, dtype=text)
                 group.attrs.update({"_index": "_index", "column-order": np.zeros(0, text)})
+            if obs is not None:
+                file["obs"].attrs["column-order"] = [*obs.columns]
+                for name in obs.columns:
+                    write_column(file["obs"], name, obs[name])
         return folder / "a.h5ad"
 
     return write
+
+
+def write_column(group: Any, name: str, column: pd.Series) -> None:
+    """Write a column of numbers, or of text as categories."""
+    if column.dtype.kind in "biuf":
+        group[name] = column.to_numpy()
+        return
+    found = column.astype("category").cat
+    group.create_group(name).attrs["encoding-type"] = "categorical"
+    group[name]["codes"] = found.codes.to_numpy()
+    group[name]["categories"] = found.categories.to_numpy(object)
 
 
 def plink(folder: Path, X: np.ndarray, ids: list[str]) -> Path:

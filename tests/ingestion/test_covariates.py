@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.sources import SOURCES, counts
+from helpers.store_helpers import gdm
 
 import gdm_dask
 from gdm_dask import GroupDiscoveryMachine
@@ -180,3 +181,34 @@ def test_a_manifest_with_strange_covariates_is_damaged(tmp_path) -> None:
         layout.write_manifest(Folder(tmp_path / "a"), store.manifest)
         with pytest.raises(DamagedStore, match="the features of covariate 'age' do not exist"):
             gdm_dask.open_store(tmp_path / "a")
+
+
+def test_predictions_name_their_samples(tmp_path, capsys) -> None:
+    X, ids = counts()
+    y = np.where(X[:, 3] > 0, "case", "control")
+    frame = pd.DataFrame(X, ids).add_prefix("g")
+    gdm_dask.ingest(frame, tmp_path / "a", y)
+    gdm(capsys, "fit", tmp_path / "a", "--run", tmp_path / "run", "-k", 2)
+    code, out, _ = gdm(capsys, "predict", tmp_path / "run", tmp_path / "a", "--ids", "--scores")
+    assert code == 0
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[0] for row in rows] == ids
+    assert {row[1] for row in rows} == {"case", "control"}
+    assert all((float(row[2]) > 0) == (row[1] == "control") for row in rows)
+    gdm_dask.ingest(X, tmp_path / "b", y)
+    code, _, err = gdm(capsys, "predict", tmp_path / "run", tmp_path / "b", "--ids")
+    assert (code, "the samples have no ids: leave out --ids" in err) == (2, True)
+
+
+def test_info_and_messages_name_covariates(tmp_path, capsys) -> None:
+    X, ids = counts()
+    np.save(tmp_path / "X.npy", X)
+    frame = some_covariates(ids)[0]
+    frame.iloc[2, 0] = np.nan
+    frame.to_csv(tmp_path / "c.csv", index=False)
+    options = ("--covariates", f"{tmp_path}/c.csv:age,sex")
+    code, _, err = gdm(capsys, "ingest", tmp_path / "X.npy", tmp_path / "a", *options)
+    assert (code, "line 4: there is no age for sample 2 (counted from 0): fill it in, or drop" in err) == (2, True)
+    code, _, err = gdm(capsys, "ingest", tmp_path / "X.npy", tmp_path / "a", *options, "--on-missing", "drop")
+    assert (code, "1 of 40 samples without a target or a covariate" in err) == (0, True)
+    assert "covariates   age, sex" in gdm(capsys, "info", tmp_path / "a")[1]
