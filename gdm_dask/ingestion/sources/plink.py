@@ -25,6 +25,8 @@ from gdm_dask.store.target_files import as_columns
 #: A genotype takes as much memory during an ingest as this many bytes of the densest text.
 _GENOTYPE_BYTES = 4
 _MISSING = -127
+#: Of a mean: values with few decimals take less memory.
+_DECIMALS = 3
 #: An allele that does not occur in a file.
 _NO_ALLELE = "0"
 #: A phenotype that is not known; 0 as well, beside 1 (control) and 2 (case).
@@ -124,7 +126,7 @@ def _variants(
     if missing.any():
         known = found != _MISSING
         means = np.where(known, found, 0).sum(axis=1) / np.maximum(1, known.sum(axis=1))
-        values[missing] = means[features[missing]]
+        values[missing] = means.round(_DECIMALS)[features[missing]]
     return sparse_slab(features + start, samples, values)
 
 
