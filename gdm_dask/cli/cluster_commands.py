@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Column, Table
 
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
-from gdm_dask.cli.console import escape, out, plain
+from gdm_dask.cli.console import plain, show_columns
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Job id, as printed by gdm submit.")]
 
@@ -66,29 +65,20 @@ def status(
     if as_json:
         typer.echo(json.dumps(states, indent=1))
         return
-    out.print(_table(states))
-
-
-def _table(states: list[dict[str, Any]]) -> Table:
-    """Show jobs, one per line; ids are never cut off, because other commands need them."""
-    job = Column("job", min_width=max((len(state["job"]) for state in states), default=0))
-    table = Table(job, "state", "cuts", "supports", "gap", "memory", "expected end", "", box=None, pad_edge=False)
-    for state in states:
-        table.add_row(*_row(state), escape(state["error"] or state.get("last", "")))
-    return table
+    show_columns([["job", "state", "cuts", "supports", "gap", "memory", "expected end", ""], *map(_row, states)])
 
 
 def _row(state: dict[str, Any]) -> list[str]:
     """Return the cells of a job; progress is empty before the first cut."""
     from gdm_dask.system.resources import format_bytes
 
-    cells = [state["job"], state["state"]]
+    cells, said = [state["job"], state["state"]], plain(state["error"] or state.get("last", ""))
     if "cuts" not in state:
-        return [*cells, "", "", "", "", ""]
+        return [*cells, "", "", "", "", "", said]
     end = state["expected_end"] if state["state"] == "running" else None
     shown = "" if end is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(end))
     numbers = [f"{state['cuts']}", f"{state['supports']}", f"{state['gap']:.2%}", format_bytes(state["memory"])]
-    return [*cells, *numbers, shown]
+    return [*cells, *numbers, shown, said]
 
 
 @app.command()

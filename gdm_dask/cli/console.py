@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich import markup
 from rich.console import Console, Group
 from rich.live import Live
@@ -59,6 +60,13 @@ def show(facts: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
         out.print(f"[bold]{name:<{width}}[/]  {escape(value)}", highlight=False, soft_wrap=True)
+
+
+def show_columns(rows: list[list[str]]) -> None:
+    """Print rows in columns, one unwrapped line each: on a narrow terminal or in a log, a rich table cuts cells off."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 class CutView:

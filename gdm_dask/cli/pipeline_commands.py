@@ -13,7 +13,7 @@ import typer
 import gdm_dask
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
-from gdm_dask.cli.console import show
+from gdm_dask.cli.console import show, show_columns
 
 if TYPE_CHECKING:
     from gdm_dask.pipeline.history import Record
@@ -107,10 +107,7 @@ def history(
     if as_json:
         typer.echo(json.dumps([asdict(record) for record in records], indent=1))
         return
-    rows = [list(COLUMNS), *map(_cells, records)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:  # not a rich table: outside a terminal it would cut off the times
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    show_columns([list(COLUMNS), *map(_cells, records)])
 
 
 def _cells(record: Record) -> list[str]:

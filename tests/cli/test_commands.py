@@ -1,18 +1,18 @@
 """The command line as users see it: wrong options, warnings, and the documented exit codes."""
 
-import io
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.store_helpers import gdm, run_gdm, some_labels, some_matrix, write_svmlight
-from rich.console import Console
 
 from gdm_dask import GroupDiscoveryMachine, ingest, open_store
 from gdm_dask.cli.app import ORDER
-from gdm_dask.cli.cluster_commands import _table
+from gdm_dask.cli.cluster_commands import _row
+from gdm_dask.cli.console import show_columns
 
 
 @pytest.fixture(scope="module")
@@ -165,10 +165,16 @@ def test_tune_has_values_to_try(capsys, store, tmp_path: Path) -> None:
     assert [row["tau"] for row in json.loads((tmp_path / "table.json").read_text())["table"]] == [0.1, 0.25, 0.5]
 
 
-def test_the_ids_of_jobs_are_shown_whole_on_a_narrow_terminal() -> None:
+def test_ids_ends_and_errors_of_jobs_are_shown_whole_in_a_log(capsys) -> None:
     ids = ["gdm-job-20260101-000000-abcdef", "gdm-job-20260101-000001-012345"]
     progress = {"cuts": 20, "supports": 100, "gap": 0.4, "memory": 5 * 10**8, "expected_end": 1.8e9}
-    states = [{"job": job, "state": "running", "error": "", "last": "reads the store", **progress} for job in ids]
-    shown = io.StringIO()
-    Console(file=shown, width=80).print(_table(states))
-    assert all(job in shown.getvalue() for job in ids)
+    error = "/shared/train.zarr: there is no feature store here. Make one with 'gdm ingest'. " * 2
+    states = [
+        {"job": ids[0], "state": "running", "error": "", "last": "reads the store", **progress},
+        {"job": ids[1], "state": "failed", "error": error},
+    ]
+    show_columns([_row(state) for state in states])
+    shown = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()]
+    end = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.8e9))
+    assert shown[0] == [ids[0], "running", "20", "100", "40.00%", "500 MB", end, "reads the store"]
+    assert shown[1] == [ids[1], "failed", error.strip()]
