@@ -1,9 +1,13 @@
 """Quality of selections for several classes and for numbers, against other selectors. See `frame` for the options.
 
-One judge for all: the package's refit on the selected features of the training set, an SVM for each class or a ridge
-regression, and its accuracy or R2 on the test set. Methods with a penalty instead of a number of features take the k
-largest weights of a model with at least k features; of five such models, the one that is best *on the test set* counts,
-which favours the peer. For lasso, the first model with k features is compared, too. GDM runs with its defaults.
+One judge for all: a model on the selected features of the training set, and its accuracy or R2 on the test set. For
+classes it is the package's refit, an SVM for each class with a fixed C. For numbers it is a ridge regression whose
+strength five folds of the training set choose, as they choose the C of the judge in the wide suite: a fixed strength
+overfits where there are few samples, so that the judge's noise hides the selections.
+
+Methods with a penalty instead of a number of features take the k largest weights of a model with at least k features;
+of five such models, the one that is best *on the test set* counts, which favours the peer. For lasso, the first model
+with k features is compared, too. GDM runs with its defaults.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from frame import Benchmark, Line, Results, main
 from sklearn.linear_model import Lasso, MultiTaskLasso
+from sklearn.metrics import r2_score
 from sklearn.svm import LinearSVC, l1_min_c
 from target_sets import CLASSES, NUMBERS, Split
 
@@ -27,6 +32,7 @@ from gdm_dask.features.correlation import as_rows, block_redundancy_rate
 from gdm_dask.settings.tasks import task_of
 from gdm_dask.store.targets import infer_target
 from pipelines.paper.columns import best_first, standardised
+from pipelines.paper.criteria import tuned_ridge
 from pipelines.paper.methods import f_classif, mrmr
 
 SETS = CLASSES | NUMBERS
@@ -47,8 +53,11 @@ Select = Callable[[Split, Iterable[int]], Iterator[tuple[int, np.ndarray]]]
 
 def judge(split: Split, features: np.ndarray, task: str) -> tuple[float, float]:
     """Return the test score of a selection, and its redundancy rate."""
-    target = infer_target(split.y, task)
     rows = as_rows(split.X[:, features])
+    if task == "regression":
+        predicted = tuned_ridge(split.X[:, features], split.y, split.X_test[:, features])
+        return r2_score(split.y_test, predicted), block_redundancy_rate(rows)
+    target = infer_target(split.y, task)
     coef, intercept = refit(rows, target.encode(split.y), task_of(target.kind).refit)
     values = (split.X_test[:, features].astype(np.float64) @ coef.T).T + intercept[:, None]
     return target.score(target.encode(split.y_test), np.ascontiguousarray(values)), block_redundancy_rate(rows)

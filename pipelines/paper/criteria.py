@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.linear_model import Ridge
+from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from gdm_dask.cutting_plane.svm import refit
@@ -22,8 +25,10 @@ SIZES = tuple(range(10, 201, 10))
 MIN_ACCURACY = 0.5
 #: Below this share of the smaller class, accuracy says little and the AUC replaces it.
 RARE = 0.2
-#: Candidates for C of the tuned SVM, for columns of unit variance, and the number of folds that choose one.
+#: Candidates for C of the tuned SVM, and for the strength of the tuned ridge regression, for columns of unit variance;
+#: and the number of folds that choose one.
 GRID = (0.001, 0.01, 0.1, 1.0, 10.0)
+STRENGTHS = 10.0 ** np.arange(5, -2.5, -0.5)
 N_FOLDS = 5
 
 
@@ -100,6 +105,28 @@ def tuned_decision(X: Matrix, y: np.ndarray, X_test: Matrix) -> np.ndarray:
     scoring = "roc_auc" if is_rare(y) else "accuracy"
     means = [cross_val_score(_svm(C), X, y, cv=folds, scoring=scoring).mean() for C in GRID]
     return _svm(GRID[int(np.argmax(means))]).fit(X, y).decision_function(X_test)
+
+
+def tuned_ridge(X: Matrix, y: np.ndarray, X_test: Matrix) -> np.ndarray:
+    """Predict numbers by a ridge regression with the best strength on folds of the training set; ties go to the larger.
+
+    `y` holds one number or several per sample.
+    """
+    X, X_test = dense(X).astype(np.float64), dense(X_test).astype(np.float64)
+    scores = [
+        [r2_score(y[held_out], found) for found in _ridges(X[train], y[train], X[held_out], STRENGTHS)]
+        for train, held_out in KFold(N_FOLDS, shuffle=True, random_state=0).split(X)
+    ]
+    best = STRENGTHS[[np.argmax(np.mean(scores, axis=0))]]
+    return _ridges(X, y, X_test, best)[0]
+
+
+def _ridges(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, strengths: np.ndarray) -> np.ndarray:
+    """Predict by a ridge regression of each strength, (strengths, *y_test.shape); one decomposition serves all."""
+    outputs = y.reshape(len(y), -1)
+    machine = make_pipeline(StandardScaler(), Ridge(np.repeat(strengths, outputs.shape[1]), solver="svd"))
+    found = machine.fit(X, np.tile(outputs, len(strengths))).predict(X_test).reshape(len(X_test), len(strengths), -1)
+    return np.moveaxis(found, 1, 0).reshape(len(strengths), len(X_test), *y.shape[1:])
 
 
 def is_rare(y: np.ndarray) -> bool:

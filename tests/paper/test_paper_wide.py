@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from gdm_dask.errors import BadInput
 from pipelines.paper import registry
 from pipelines.paper.__main__ import THREADS, available, main
 from pipelines.paper.cell import Cell, write_cell
 from pipelines.paper.compare import cliques, critical_difference, difference, ranks
-from pipelines.paper.criteria import GRID, is_rare, judge_tuned, tuned_decision
+from pipelines.paper.criteria import GRID, STRENGTHS, is_rare, judge_tuned, tuned_decision, tuned_ridge
 from pipelines.paper.figures.ranks import draw_ranks
 from pipelines.paper.problem import Problem
 from pipelines.paper.suites import SUITES, WIDE, part_name
@@ -105,6 +110,19 @@ class TestJudge:
         monkeypatch.setattr("pipelines.paper.criteria.GRID", GRID)
         chosen = [C for C, values in fits.items() if np.array_equal(values, tuned_decision(noise, y, noise))]
         assert len(chosen) == 1
+
+    @pytest.mark.parametrize("n_outputs", [None, 2])
+    def test_the_strength_of_a_ridge_is_a_matter_of_the_training_part(self, n_outputs: int | None) -> None:
+        """It is the choice of scikit-learn's search over the same folds, for one number and for several."""
+        rng = np.random.default_rng(0)
+        X, X_test = rng.uniform(0.1, 9, 30) * rng.standard_normal((70, 30)), rng.standard_normal((9, 30))
+        y = X[:, :3].sum(axis=1) + 5 * rng.standard_normal(70)
+        y = y if n_outputs is None else np.column_stack([y, X[:, 1]])
+        folds = KFold(5, shuffle=True, random_state=0)
+        search = GridSearchCV(make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": STRENGTHS}, cv=folds).fit(X, y)
+        np.testing.assert_allclose(tuned_ridge(X, y, X_test), search.predict(X_test))
+        np.testing.assert_allclose(tuned_ridge(sp.csr_array(X), y, X_test[:1]), search.predict(X_test[:1]))
+        assert STRENGTHS[0] > search.best_params_["ridge__alpha"] > STRENGTHS[-1]
 
 
 class TestComparison:
