@@ -10,7 +10,8 @@
     python -m pipelines.paper findings                                (rewrite FINDINGS.md from the committed results)
 
 Each cell (a method on a data set) writes a file to the results folder, and a stopped run resumes from these files.
-`results.parquet` in the same folder collects the cells of all runs in one table; `index.html` shows the figures.
+`results.parquet` in the same folder collects the cells of all runs in one table; rows whose cells have no file stay.
+`index.html` shows the figures.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from .grid import plan, run
 from .measures import MEASURES, measure
 from .page import write_page
 from .suites import PAPER, QUICK, SUITES, WIDE, Part, part_name
-from .table import DONE, collect, missing, summary
+from .table import DONE, collect, merged, missing, summary
 from .wide.fetched import fetch
 
 #: Cells run in parallel, so each gets one thread.
@@ -58,8 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.update(dict.fromkeys(THREADS, "1"))
     work(cells, options)
     note_command(options.results, sys.argv[1:] if arguments is None else arguments)
-    table = collect(options.results / "cells")
-    table.to_parquet(options.results / "results.parquet", index=False)
+    table = update(options.results)
     if options.suite == PAPER:
         print_means(table)
     show(options.results)
@@ -160,6 +160,16 @@ def work(cells: Sequence[Cell], options: argparse.Namespace) -> None:
 
         limit = int(options.memory_limit * 1e9)
         run(cells, options.results / "cells", options.jobs, options.time_limit, limit, options.retry, report)
+
+
+def update(results: Path) -> pd.DataFrame:
+    """Bring the table of a results folder up to date with its cells."""
+    file = results / "results.parquet"
+    table = collect(results / "cells")
+    if file.exists():
+        table = merged(pd.read_parquet(file), table)
+    table.to_parquet(file, index=False)
+    return table
 
 
 def note_command(results: Path, arguments: Sequence[str]) -> None:

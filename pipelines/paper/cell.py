@@ -122,7 +122,7 @@ def failed(cell: Cell, status: str, message: str) -> list[dict[str, Any]]:
 def write_cell(cell: Cell, rows: list[dict[str, Any]], path: Path) -> None:
     """Write the file of a cell atomically."""
     part = path.with_suffix(f".{os.getpid()}.part")
-    of = {**asdict(cell), "twin": registry.is_lookalike(cell.dataset)}
+    of = {**asdict(cell), "lookalike": registry.is_lookalike(cell.dataset)}
     part.write_text(json.dumps({"cell": of, "rows": rows}))
     part.replace(path)
 

@@ -21,7 +21,7 @@ def broken(table: pd.DataFrame) -> list[str]:
 
 def _expected(rows: pd.DataFrame) -> Iterator[tuple[str, bool]]:
     gdm, fgm, affiliated = (rows.loc[name] for name in ("gdm", "fgm", "gdm_affiliated"))
-    others = rows.drop(["gdm", "gdm_affiliated"])
+    others = rows.drop(["gdm", "gdm_affiliated", "gdm_default"])
     unaware = others.drop("method_a")  # the others do not know the truth
     yield "GDM selects as many features as it should", gdm["n_features"] == gdm["size"]
     yield "GDM and FGM select different features", set(gdm["features"]) != set(fgm["features"])

@@ -20,6 +20,7 @@ import pandas as pd
 from gdm_dask.errors import BadInput
 
 from . import registry
+from .compare import TIE
 from .figures.style import order_of
 from .table import DONE, summary
 from .wide import words as wide
@@ -85,9 +86,10 @@ class Findings:
         return f"{values[0] / values[1]:.2g}"
 
     def best(self, dataset: str, size: str, criterion: str) -> str:
-        """Name the method with the largest mean."""
+        """Name the method with the largest mean, or all if several share it."""
         part = self.means.loc[dataset].xs(int(size), level="size")[criterion]
-        return registry.method(str(part.idxmax())).NAME
+        best = part.index[part > part.max() - TIE]
+        return " and ".join(registry.method(name).NAME for name in sorted(best, key=order_of))
 
     def table(self, dataset: str, criterion: str, *sizes: str) -> str:
         """Tabulate all methods with a result, with a note on those that ran on fewer sets."""

@@ -1,4 +1,4 @@
-"""Measure the paper's claims about the algorithm itself: pruning, matching, convergence, cost of the groups.
+"""Measure the paper's claims about the algorithm itself: pruning, matching, convergence.
 
 Each function yields (name, value) for a problem, with B = 10 and tau = 0.25. C is the paper's 1 and the default of
 ``master="cuts"``.
@@ -18,7 +18,6 @@ from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.matching import find_cut
 from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read
-from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.ranking import WORKING_VALUES, Question
@@ -35,8 +34,6 @@ N_CUTS = 10
 DEFAULT_C = CUTS_C
 #: Number of candidates for a cut.
 RANKED = 1024
-#: Number of supports whose groups are timed.
-N_SUPPORTS = 100
 
 Measure = Callable[[Training], Iterator[tuple[str, float]]]
 
@@ -57,8 +54,8 @@ def settings_of(training: Training, C: float) -> Settings:
 @contextmanager
 def opened(training: Training) -> Iterator[Data]:
     """Open the training data behind an engine."""
-    settings = settings_of(training, DEFAULT_C)
-    with open_engine("synchronous") as engine, open_data(training.X, engine, None, settings) as data:
+    parameters = GroupDiscoveryMachine(scheduler="synchronous").get_params()
+    with open_data(training.X, parameters, settings_of(training, DEFAULT_C)) as data:
         yield data
 
 
@@ -67,7 +64,8 @@ def weighings(training: Training, C: float, data: Data) -> Iterator[Weighing]:
     settings = replace(settings_of(training, C), max_cuts=N_CUTS, cuts_per_read=1)
     problem = Problem(training.y.astype(np.float64), settings)
     duals = [problem.master.duals[0]]
-    solve([problem], data, lambda problem: duals.append(problem.master.duals[0]))
+    problem.on_cut = lambda _: duals.append(problem.master.duals[0])
+    solve([problem], data)
     for vector in duals[:N_CUTS]:
         yield Weighing(vector, float(np.linalg.norm(vector)))
 
@@ -126,21 +124,11 @@ def convergence(training: Training) -> Iterator[tuple[str, float]]:
         yield f"supports, C = {C:g}", float(len(machine.support_features_))
 
 
-def cost_of_groups(training: Training) -> Iterator[tuple[str, float]]:
-    """Seconds for the groups of all supports, and for the whole fit."""
-    GroupDiscoveryMachine(2, scheduler="synchronous").fit(training.X[:, :50], training.y)  # loads the compiled code
-    machine = GroupDiscoveryMachine(N_SUPPORTS, tau=TAU, scheduler="synchronous").fit(training.X, training.y)
-    yield "seconds for the groups", float(machine.timings_["groups"])
-    yield "seconds in all", float(machine.timings_["total"])
-    yield "part of the time", float(machine.timings_["groups"] / machine.timings_["total"])
-
-
 MEASURES: dict[str, tuple[Measure, Sequence[str]]] = {
     "pruning": (pruning, ("synthetic", "mnist")),
     "matching": (matching, ("synthetic", "mnist", "faces")),
     "counterexample": (counterexample, ("synthetic",)),
     "convergence": (convergence, ("synthetic", "mnist")),
-    "cost of groups": (cost_of_groups, ("synthetic", "mnist", "webspam")),
 }
 
 

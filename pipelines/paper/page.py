@@ -33,7 +33,7 @@ def write_page(table: pd.DataFrame, figures: Sequence[Path], path: Path, command
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>The paper's comparison</title>",
         f"<style>{_STYLE}</style><h1>The paper's comparison</h1>",
         "<p>Zhai, Tan, Tsang and Ong, <i>Discovering Support and Affiliated Features from Very High Dimensions</i>. ",
-        "Sets marked <i>twin</i> are generated lookalikes of sets whose files were missing. Commands:</p>",
+        "Sets marked <i>lookalike</i> are generated in place of sets whose files were missing. Commands:</p>",
         f"<pre>{html.escape(chr(10).join(commands))}</pre>",
         *(_figure(figure) for figure in figures),
         "<h2>Without a result</h2><ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>" if lines else "",

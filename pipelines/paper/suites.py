@@ -53,7 +53,7 @@ SUITES = {
         methods=(
             "fcbf", "fgm", "gdm", "gdm_affiliated", "l1_svm", "method_a", "mrmr", "rcfs", "relieff", "svm_rfe",
         ),
-        ablations=(),
+        ablations=("gdm_default",),
         sizes=SIZES,
         seeds=5,
         judge=judge,

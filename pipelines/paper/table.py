@@ -30,11 +30,17 @@ def collect(folder: Path) -> pd.DataFrame:
     return table.drop_duplicates(KEYS).sort_values(KEYS, kind="stable").reset_index(drop=True)
 
 
+def merged(before: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Put the rows of new cells in place of earlier ones; rows whose cells did not run again stay."""
+    table = pd.concat([found, before[COLUMNS].astype(_NUMBERS)])
+    return table.drop_duplicates(KEYS).sort_values(KEYS, kind="stable").reset_index(drop=True)
+
+
 def title(row: dict[str, object]) -> str:
     """Name the data of a row for figures."""
     parts = [registry.dataset(str(row["dataset"])).NAME]
-    if row.get("twin"):
-        parts.append("twin")
+    if row.get("lookalike"):
+        parts.append("lookalike")
     if row.get("samples") is not None:
         parts.append(f"{row['samples']:,} samples")
     return ", ".join(parts)

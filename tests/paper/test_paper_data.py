@@ -57,7 +57,7 @@ def test_problems_are_kept() -> None:
     assert len(made) == 1
 
 
-def test_a_twin_takes_the_place_of_missing_files() -> None:
+def test_a_lookalike_takes_the_place_of_missing_files() -> None:
     problem = load_lookalike("webspam", 60, 40, 20_000, seed=1)
     assert problem.X.shape == (60, 20_000)
     assert problem.X_test.shape == (40, 20_000)
@@ -67,14 +67,14 @@ def test_a_twin_takes_the_place_of_missing_files() -> None:
     assert np.corrcoef(first > 0, second > 0)[0, 1] > 0.5  # members of a planted group come together
 
 
-def test_results_on_a_twin_say_so_and_failures_too(folders: Path, tmp_path: Path) -> None:
+def test_results_on_a_lookalike_say_so_and_failures_too(folders: Path, tmp_path: Path) -> None:
     """With the real files they do not, nor do sets without a lookalike."""
     (folders / "webspam").mkdir()
     (folders / webspam.PAGES).touch()
     for name, sample, expected in (
         ("webspam", None, "webspam"),
-        ("kdd2010", None, "kdd2010, twin"),
-        ("kdd2010", 1000, "kdd2010, twin, 1,000 samples"),
+        ("kdd2010", None, "kdd2010, lookalike"),
+        ("kdd2010", 1000, "kdd2010, lookalike, 1,000 samples"),
         ("colon", None, registry.dataset("colon").NAME),
     ):
         cell = Cell(name, 0, "mrmr", (10,), sample)

@@ -220,7 +220,7 @@ class TestVerdicts:
         table = self.results(0.9, 0.05)
         lines = WORDS["differences"](table, "l1_svm").splitlines()
         assert lines[0] == "| features | 10 | 20 | 50 | 100 |"
-        assert lines[2].startswith("| GDM | +0.1000 ± 0.0000, 39 : 0 (39) |")
+        assert lines[2].startswith("| GDM, defaults | +0.1000 ± 0.0000, 39 : 0 (39) |")
         assert len(lines) == 2 + len(SUITE.methods) - 1
         assert "| critical difference |" in WORDS["ranks"](table)
         assert WORDS["absent"](table) == ", ".join(name.lower() for name in fetched.NAMES)

@@ -19,7 +19,7 @@ def load_lookalike(name: str, n_train: int, n_test: int, n_features: int, seed: 
         parts = (*_rows(lookalike, seed, 0, n_train), *_rows(lookalike, seed, n_train, n_train + n_test))
         return Problem(*parts, groups=[group.astype(np.int64) for group in plant(lookalike, seed).groups])
 
-    return kept(f"{name}-twin-{n_train}+{n_test}x{n_features}-s{seed}", make)
+    return kept(f"{name}-lookalike-{n_train}+{n_test}x{n_features}-s{seed}", make)
 
 
 def _rows(lookalike: Lookalike, seed: int, start: int, stop: int) -> tuple[sp.csr_array, np.ndarray]:

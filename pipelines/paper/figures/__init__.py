@@ -11,6 +11,6 @@ from .pixels import draw_pixels
 
 
 def draw_all(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Draw every figure that the results allow, as SVG and PNG; returns the SVG files in order."""
+    """Draw every figure that the results allow; returns the files in order."""
     folder.mkdir(parents=True, exist_ok=True)
     return sorted(draw_curves(table, folder) + draw_pixels(table, folder))

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from .. import registry
 from ..table import summary
-from .style import LOOKS, STYLE, order_of, save
+from .style import STYLE, look_of, order_of, save
 
 AXES = {
     "accuracy": "test accuracy (%)",
@@ -77,7 +77,7 @@ def _curves(means: pd.DataFrame, panels: Sequence[Panel], n_columns: int) -> Fig
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
         shown = sorted(methods, key=order_of)
-        handles = [Line2D([], [], **LOOKS.get(method, {})) for method in shown]
+        handles = [Line2D([], [], **look_of(method)) for method in shown]
         names = [registry.method(method).NAME for method in shown]
         figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, handlelength=3)
     return figure
@@ -92,11 +92,11 @@ def _panel(ax: Any, means: pd.DataFrame, panel: Panel) -> set[str]:
     scale = 100 if criterion in PERCENT else 1
     for method, part in rows.groupby("method"):
         part = part[part["n_features"].diff().fillna(1) > 0]  # up to the largest number that the method reached
-        look = LOOKS.get(str(method), {"marker": "."})
+        look = look_of(str(method))
         ax.plot(part["size"], scale * part[criterion], markevery=_every(len(part)), **look)
         if method == BANDED and criterion == "accuracy" and part["runs"].max() > 1:
             low, high = (scale * (part["accuracy"] + sign * part["accuracy_spread"]) for sign in (-1, 1))
-            ax.fill_between(part["size"], low, high, color=look.get("color"), alpha=0.12, lw=0)
+            ax.fill_between(part["size"], low, high, color=look["color"], alpha=0.12, lw=0)
     ax.set(title=data, xlabel="number of features", ylabel=AXES[criterion])
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.grid(alpha=0.3)

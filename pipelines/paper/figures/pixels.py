@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,10 @@ def draw_pixels(table: pd.DataFrame, folder: Path) -> list[Path]:
     drawn = []
     for name, draw, file in (("faces", _faces, "figure-1-faces"), ("usps", _digits, "figure-6-digits")):
         rows = _rows(table, name)
-        if len(rows) and not registry.missing(name):
+        reason = registry.missing(name)
+        if len(rows) and reason:
+            print(f"leaving out {file}: {reason}", file=sys.stderr)
+        elif len(rows):
             drawn.append(save(draw(rows, registry.dataset(name).load(0).portraits), folder / file))
     return drawn
 

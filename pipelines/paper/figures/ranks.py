@@ -19,7 +19,7 @@ FILE = "figure-8-ranks"
 
 
 def draw_ranks(table: pd.DataFrame, methods: Sequence[str], sizes: Sequence[int], folder: Path) -> Path | None:
-    """Draw the figure as SVG and PNG if at least two methods can be ranked; returns the SVG file."""
+    """Draw the figure if at least two methods can be ranked; returns its file."""
     found = {size: ranks(table, methods, size) for size in sizes}
     found = {size: one for size, one in found.items() if np.isfinite(one.critical)}
     if not found:

@@ -8,10 +8,13 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from .. import registry
+
 #: Okabe and Ito's colours, which colour-blind people can tell apart; in grey, markers and dashes differ.
 LOOKS: dict[str, dict[str, Any]] = {
     "gdm": {"color": "#000000", "marker": "o", "linewidth": 2.2, "zorder": 3},
     "gdm_affiliated": {"color": "#000000", "marker": "o", "markerfacecolor": "white", "linestyle": "--"},
+    "gdm_default": {"color": "#000000", "marker": "h", "markerfacecolor": "#BBBBBB", "linestyle": ":"},
     "fgm": {"color": "#0072B2", "marker": "s"},
     "method_a": {"color": "#0072B2", "marker": "s", "markerfacecolor": "white", "linestyle": "--"},
     "l1_svm": {"color": "#D55E00", "marker": "^"},
@@ -24,14 +27,20 @@ LOOKS: dict[str, dict[str, Any]] = {
 STYLE = {"font.size": 9, "lines.markersize": 4.5, "lines.linewidth": 1.2, "svg.hashsalt": "gdm", "svg.fonttype": "none"}
 
 
+def look_of(method: str) -> dict[str, Any]:
+    """Return the look of a method; each without one of its own gets a colour, the same in all panels."""
+    others = [name for name in registry.method_names() if name not in LOOKS]
+    return LOOKS[method] if method in LOOKS else {"color": f"C{others.index(method)}", "marker": "."}
+
+
 def order_of(method: str) -> int:
     """Return the position of a method in legends and tables: GDM first."""
     return list(LOOKS).index(method) if method in LOOKS else len(LOOKS)
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG and SVG; returns the SVG file."""
+    """Write a figure as SVG; returns the file."""
+    path = path.with_suffix(".svg")
     with mpl.rc_context(STYLE):
-        figure.savefig(path.with_suffix(".png"), dpi=110)
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    return path.with_suffix(".svg")
+        figure.savefig(path, metadata={"Date": None})
+    return path

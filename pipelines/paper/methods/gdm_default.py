@@ -7,7 +7,7 @@ import numpy as np
 from ..columns import Matrix
 from ._machine import supports
 
-NAME = "GDM"
+NAME = "GDM, defaults"
 NESTED = False
 NEEDS_TRUTH = False
 
