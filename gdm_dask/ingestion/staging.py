@@ -92,35 +92,50 @@ class Staging:
         for folder in (self.path, self.runs):
             check_private(folder)
         earlier = self._read_plan()
-        same = earlier if earlier is not None and earlier["job"] == job and earlier["runs"] == str(self.runs) else None
-        if same is not None and self._is_published():
+        is_same = earlier is not None and earlier["job"] == job and earlier["runs"] == str(self.runs)
+        if is_same and self._is_published():
             return None
         try:
-            self._check_target(overwrite)
-            if not self.target.is_local:
-                holds = self._take_claim()
-                same = same if holds else None  # others may have written to the store since
-                try:
-                    self._check_target(overwrite)  # another ingest may have finished just before
-                except BadInput:
-                    if not holds:
-                        self._release_claim()
-                    raise
+            is_ours = self._enter(overwrite)
         except BadInput:
             self.lock.release()  # keep the files of an earlier attempt at another job
             raise
-        if same is not None and same["run_bytes"] <= run_bytes:
-            for path in self.runs.glob(f"*{UNFINISHED_RUN}"):
-                shutil.rmtree(path, ignore_errors=True)
-            for path in self.path.rglob(f"*{UNFINISHED}"):
-                path.unlink(missing_ok=True)
-            if not self.runs.exists():  # scratch disks get purged
-                _make_private(self.runs)
-            return int(same["run_bytes"])
+        if earlier is not None and is_same and is_ours and earlier["run_bytes"] <= run_bytes:
+            self._tidy()
+            return int(earlier["run_bytes"])
         if earlier is not None:
             logger.info("%s holds another unfinished ingest: starting over", self.path)
             if earlier["runs"] != str(self.runs) and Path(earlier["runs"]).parent != self.path:
                 logger.warning("its scratch files in %s are no longer needed: remove them", earlier["runs"])
+        self._start_over()
+        plan = {"job": job, "run_bytes": run_bytes, "runs": str(self.runs)}
+        write_whole(self._plan, json.dumps(plan).encode())
+        return run_bytes
+
+    def _enter(self, overwrite: bool) -> bool:
+        """Check the destination, and claim it if it is a URL; return whether nobody else can have written to it."""
+        self._check_target(overwrite)
+        if self.target.is_local:
+            return True
+        holds = self._take_claim()
+        try:
+            self._check_target(overwrite)  # another ingest may have finished just before
+        except BadInput:
+            if not holds:
+                self._release_claim()
+            raise
+        return holds
+
+    def _tidy(self) -> None:
+        """Remove what an earlier attempt was writing when it ended."""
+        for path in self.runs.glob(f"*{UNFINISHED_RUN}"):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in self.path.rglob(f"*{UNFINISHED}"):
+            path.unlink(missing_ok=True)
+        if not self.runs.exists():  # scratch disks get purged
+            _make_private(self.runs)
+
+    def _start_over(self) -> None:
         self.clear()
         for folder in (self.path, self.runs, self.entries):
             _make_private(folder)
@@ -128,9 +143,6 @@ class Staging:
             self.target.remove(layout.ROOT)  # from here on there is no store until the new one is complete
             for name in self.target.names() - {layout.LOCK}:
                 self.target.remove(name)
-        plan = {"job": job, "run_bytes": run_bytes, "runs": str(self.runs)}
-        write_whole(self._plan, json.dumps(plan).encode())
-        return run_bytes
 
     def _check_target(self, overwrite: bool) -> None:
         if self._old.exists() and not self.target.path.exists():  # killed between the two renames of `publish`
