@@ -223,7 +223,7 @@ def _restore(problem: Problem, document: dict[str, Any], state: dict[str, np.nda
     problem.restore(document["lower_bounds"], document["upper_bounds"], document["n_reads"], document["is_crowded"])
     upper, lower, gap = state["bounds"].tolist()
     arrays = {name: state[name] for name in ("duals", "mu", "weights", "intercept", "scores")}
-    problem.solution = MasterSolution(**arrays, upper=upper, lower=lower, gap=gap, n_outer=0, n_newton=0)
+    problem.solution = MasterSolution(**arrays, upper=upper, lower=lower, gap=gap, n_newton=0)
     if len(working):
         problem.working_set = problem.supports.working_set(Seen(working, rows_of(working), document["floor"]))
         problem.working_set.n_cuts = document["n_taken"]

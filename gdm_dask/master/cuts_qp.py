@@ -95,22 +95,22 @@ class ModelPoint:
         return 0.5 * float(self.q.max() - self.mu @ self.q)
 
 
-def solve_model(model: Model, mu: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray, int]:
+def solve_model(model: Model, mu: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
     """Maximise the value of a model over the weights of the cuts, to an absolute gap; start from `mu` on the simplex.
 
-    Returns the weights of the features (K, d), those of the cuts (T,), and the number of rounds.
+    Returns the weights of the features (K, d) and of the cuts (T,).
     """
     point = model.at(mu)
-    for rounds in range(MAX_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if point.gap <= tol:
-            return point.W, point.mu, rounds
+            break
         curvature = model.curvature(point)
         goal = minimise_on_simplex(curvature, 0.5 * point.q + curvature @ point.mu, point.mu)
         trial = _search(model, point, goal)
         if trial is None:
             break
         point = trial
-    return point.W, point.mu, rounds
+    return point.W, point.mu
 
 
 def _search(model: Model, point: ModelPoint, goal: np.ndarray) -> ModelPoint | None:

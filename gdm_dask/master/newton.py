@@ -74,8 +74,8 @@ class Newton:
         Parts of the dual value s linear - s^2 (quadratic + q/2) of s A, where q is the largest q_t.
     lower, upper, gap : float
         Bounds on theta = 1/(4P) from `value` and from A, and their distance relative to `upper`.
-    n_steps, n_rounds : int
-        Newton steps, and quadratic programmes in mu within them.
+    n_steps : int
+        Newton steps.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Newton:
         C, tol : float
         """
         self.members = members
-        self.n_steps = self.n_rounds = 0
+        self.n_steps = 0
         if self._iterate(point, C, tol) or self.gap <= CLOSED:
             return
         stalled = self.gap, self.point
@@ -250,8 +250,7 @@ class Newton:
 
     def _solve_model(self, model: Model, means: list[np.ndarray], tol: float) -> Point:
         """Return the best point for fixed active samples."""
-        W, mu, rounds = solve_model(model, self.point.mu, tol)
-        self.n_rounds += rounds
+        W, mu = solve_model(model, self.point.mu, tol)
         return Point(W, self.point.b - ((W - self.point.W) * np.array(means)).sum(axis=1), mu)
 
     def _predict(self, C: float) -> Point:

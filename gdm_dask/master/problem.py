@@ -39,7 +39,6 @@ class MasterSolution:
     upper: float  # bound on theta = 1/(4P), from the duals
     lower: float  # bound on theta, from `weights`, `intercept` and `mu`
     gap: float  # (upper - lower) / upper
-    n_outer: int  # quadratic programmes in the weights of the cuts; they do not touch the samples
     n_newton: int  # Newton steps; each passes over the samples
 
 
@@ -193,7 +192,6 @@ class Master:
             upper=newton.upper,
             lower=newton.lower,
             gap=newton.gap,
-            n_outer=newton.n_rounds,
             n_newton=newton.n_steps,
         )
 
