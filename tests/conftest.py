@@ -30,7 +30,7 @@ settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 #: Fixtures that start a cluster: tests that use one are marked.
-CLUSTERS = {"cluster", "lasting", "tls_cluster"}
+CLUSTERS = {"cluster", "lasting", "fresh", "tls_cluster"}
 
 
 #: A file system in memory, and the free bytes that it must have: far more than parallel tests take.
@@ -92,3 +92,11 @@ def cluster(lasting) -> Cluster:
     """Two healthy workers."""
     lasting.refresh(2)
     return lasting
+
+
+@pytest.fixture
+def fresh(tmp_path) -> Iterator[Cluster]:
+    """A separate scheduler without workers."""
+    cluster = Cluster(tmp_path / "cluster")
+    yield cluster
+    cluster.end()

@@ -11,7 +11,7 @@ from pathlib import Path
 import distributed
 import numpy as np
 import pytest
-from helpers.clusters import TINY, Cluster, gdm, until
+from helpers.clusters import TINY, gdm, until
 from helpers.large_stores import large_store
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine
@@ -24,14 +24,6 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def expected(store) -> GroupDiscoveryMachine:
     return GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous").fit(store)
-
-
-@pytest.fixture
-def fresh(tmp_path) -> Iterator[Cluster]:
-    """A separate scheduler without workers."""
-    cluster = Cluster(tmp_path / "cluster")
-    yield cluster
-    cluster.end()
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dask
 import distributed
 import pytest
-from helpers.clusters import FOREVER, TINY, Cluster, same_model, small_data, until
+from helpers.clusters import FOREVER, TINY, same_model, small_data, until
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, open_store
 from gdm_dask.errors import DamagedStore, EngineError
@@ -23,16 +24,17 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("read_for_each_cut")]
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 5, "tol": 0.0}
 
 
-@pytest.fixture
-def fresh(tmp_path) -> Iterator[Cluster]:
-    """A separate scheduler without workers."""
-    cluster = Cluster(tmp_path / "cluster")
-    yield cluster
-    cluster.end()
-
-
 def fit(store: FeatureStore, scheduler: object, run: Path, **options) -> GroupDiscoveryMachine:
     return RunDirectory(run).fit(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler), store, **options)
+
+
+@contextmanager
+def meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    """Run an action in a thread while the body runs."""
+    thread = threading.Thread(target=action)
+    thread.start()
+    yield
+    thread.join()
 
 
 @pytest.fixture(autouse=True)
@@ -91,11 +93,8 @@ def test_a_task_hangs_on_a_worker_that_lives(store, expected, tmp_path: Path, cl
         until(lambda: "sending them again" in caplog.text, "the tasks are sent again")
         dask.config.set({"gdm_dask.stall": 300.0})  # a busy machine must end a task in that time
 
-    thread = threading.Thread(target=be_impatient)
-    with dask.config.set({"gdm_dask.stall": 300.0, "gdm_dask.silence": 60.0}):
-        thread.start()
+    with dask.config.set({"gdm_dask.stall": 300.0, "gdm_dask.silence": 60.0}), meanwhile(be_impatient):
         fit(store, cluster.address, tmp_path / "run")
-        thread.join()
     assert len(cluster.struck()) == 1
     same_model(tmp_path / "run", expected)
 
@@ -147,36 +146,27 @@ def test_a_cluster_without_workers(store, tmp_path: Path, fresh) -> None:
         fit(store, client, tmp_path / "run")
 
 
-def test_the_last_worker_dies_and_another_one_comes(store, expected, tmp_path: Path, fresh) -> None:
-    fresh.add_worker()
-    fresh.fault("groups", "kill")
+@pytest.mark.parametrize(
+    ("workers", "phase", "said"),
+    [
+        ([{}], "groups", ""),
+        ([TINY, {"memory_limit": "4GB"}], "scores", "has too little memory"),  # the tasks must be sent again
+    ],
+)
+def test_the_last_worker_dies_and_another_one_comes(
+    store, expected, tmp_path: Path, fresh, caplog, workers: list[dict], phase: str, said: str
+) -> None:
+    for options in workers:
+        fresh.add_worker(**options)
+    fresh.fault(phase, "kill")
 
     def replace() -> None:
         until(fresh.struck, "the worker dies")
-        fresh.start_worker()
+        fresh.start_worker(**workers[-1])
 
-    thread = threading.Thread(target=replace)
-    thread.start()
-    fit(store, fresh.address, tmp_path / "run")
-    thread.join()
-    same_model(tmp_path / "run", expected)
-
-
-def test_the_only_large_worker_dies_and_another_one_comes(store, expected, tmp_path: Path, fresh, caplog) -> None:
-    """The tasks may run only on the large worker, and must be sent again."""
-    fresh.add_worker(**TINY)
-    fresh.add_worker(memory_limit="4GB")
-    fresh.fault("scores", "kill")
-
-    def replace() -> None:
-        until(fresh.struck, "the worker dies")
-        fresh.start_worker(memory_limit="4GB")
-
-    thread = threading.Thread(target=replace)
-    thread.start()
-    fit(store, fresh.address, tmp_path / "run")
-    thread.join()
-    assert "has too little memory" in caplog.text
+    with meanwhile(replace):
+        fit(store, fresh.address, tmp_path / "run")
+    assert said in caplog.text
     same_model(tmp_path / "run", expected)
 
 
@@ -189,10 +179,8 @@ def test_the_only_worker_hangs_and_comes_back(store, expected, tmp_path: Path, f
         (pid,) = fresh.stopped()
         os.kill(pid, signal.SIGCONT)
 
-    thread = threading.Thread(target=wake)
-    thread.start()
-    fit(store, fresh.address, tmp_path / "run")
-    thread.join()
+    with meanwhile(wake):
+        fit(store, fresh.address, tmp_path / "run")
     same_model(tmp_path / "run", expected)
 
 

@@ -41,14 +41,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("read_for_each_cut")]
 
 
 @pytest.fixture
-def fresh(tmp_path) -> Iterator[Cluster]:
-    """A separate scheduler without workers."""
-    cluster = Cluster(tmp_path / "cluster")
-    yield cluster
-    cluster.end()
-
-
-@pytest.fixture
 def client(cluster) -> Iterator[distributed.Client]:
     with distributed.Client(cluster.address, set_as_default=False) as client:
         yield client
