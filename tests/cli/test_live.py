@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,6 @@ def test_view_of_a_wanted_number_shows_no_bounds() -> None:
 
 
 def test_rate_is_that_of_the_last_read() -> None:
-    from dataclasses import replace
-
     view, cut = CutView(40, 6, 1e-3), fitted().history_[0]
     view.add(replace(cut, seconds={"scores": 2.0}))
     view.add(replace(cut, seconds={"scores": 0.0}, bytes_read=0))
@@ -55,8 +54,6 @@ def test_rate_is_that_of_the_last_read() -> None:
 
 
 def test_line_of_a_cut_names_its_goal() -> None:
-    from dataclasses import replace
-
     cut = replace(fitted().history_[0], number=3, n_supports=15, n_new=5, bytes_read=0, gap=0.25)
     assert str(replace(cut, n_entering=100)).startswith("cut 3: 15 of 100 supports (+5), best score ")
     assert "gap" not in str(replace(cut, n_entering=100))
@@ -64,8 +61,6 @@ def test_line_of_a_cut_names_its_goal() -> None:
 
 
 def test_way_to_a_gap_is_measured_by_its_logarithm() -> None:
-    from dataclasses import replace
-
     view = CutView(40, None, 1e-4)
     for gap, done in ((1.0, 0.0), (1e-2, 0.5), (1e-4, 1.0), (1e-6, 1.0)):
         view.add(replace(fitted().history_[0], gap=gap))

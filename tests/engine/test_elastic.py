@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import distributed
-import numpy as np
 import pytest
-from helpers.clusters import TINY, gdm, until
+from helpers.clusters import TINY, gdm, same_fit, until
 from helpers.large_stores import large_store
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine
@@ -32,12 +31,6 @@ def client(fresh) -> Iterator[distributed.Client]:
         yield client
 
 
-def same(machine: GroupDiscoveryMachine, expected: GroupDiscoveryMachine) -> None:
-    for name in ("support_features_", "weights_", "support_coef_", "lower_bounds_", "upper_bounds_"):
-        np.testing.assert_array_equal(getattr(machine, name), getattr(expected, name), err_msg=name)
-    assert machine.affiliations_.equals(expected.affiliations_)
-
-
 def n_done(client: distributed.Client) -> dict[str, int]:
     """Return the number of tasks that each worker has done."""
     return client.run(lambda dask_worker: dask_worker.state.executed_count)
@@ -49,7 +42,7 @@ def test_an_adaptive_cluster_starts_workers_for_a_fit(store, expected) -> None:
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         cluster.adapt(minimum=0, maximum=4, interval="100ms")
-        same(GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store), expected)
+        same_fit(GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store), expected)
 
 
 def test_a_worker_joins_and_another_one_leaves(store, expected, fresh, client) -> None:
@@ -65,7 +58,7 @@ def test_a_worker_joins_and_another_one_leaves(store, expected, fresh, client) -
             first.end()
             until(lambda: len(client.scheduler_info()["workers"]) == 1, "the worker is gone")
 
-    same(GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store, callback=after_cut), expected)
+    same_fit(GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store, callback=after_cut), expected)
     alone, shared, one_left = done[0], done[2], done[4]
     assert [len(alone), len(shared), len(one_left)] == [1, 2, 1]
     (joined,) = one_left
@@ -79,7 +72,7 @@ def test_an_undersized_worker_does_nothing(store, expected, fresh, client, caplo
     tiny = fresh.start_worker(nthreads=1, **TINY)
     names = [worker.wait_for(r"Start worker at:\s+(tcp://\S+)") for worker in (large, small, tiny)]
     client.wait_for_workers(3)
-    same(GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store), expected)
+    same_fit(GroupDiscoveryMachine(**SETTINGS, scheduler=client).fit(store), expected)
     done = n_done(client)
     assert done[names[2]] == 0 < min(done[names[0]], done[names[1]])
     assert caplog.text.count("too little memory") == 1
@@ -110,7 +103,7 @@ def test_two_fits_share_a_cluster(fresh, client, tmp_path: Path) -> None:
         together = list(pool.map(lambda store: large_fit(store, client, spilled), stores))
     print(f"alone {seconds[0]:.1f} + {seconds[1]:.1f} s, together {time.perf_counter() - began:.1f} s")
     for one, other in zip(together, alone, strict=True):
-        same(one, other)
+        same_fit(one, other)
     assert len(spilled) >= 8
     assert max(spilled) == 0
 

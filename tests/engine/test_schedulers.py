@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from distributed import Client
+from helpers.clusters import same_fit
 from helpers.instances import informative
 from sklearn.base import clone
 
@@ -48,31 +48,23 @@ def expected() -> GroupDiscoveryMachine:
     return machine
 
 
-def assert_same(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
-    for name in ("support_features_", "weights_", "support_coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    assert (one.gap_, one.redundancy_rate_) == (other.gap_, other.redundancy_rate_)
-    pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)
-    assert [iteration.cut for iteration in one.history_] == [iteration.cut for iteration in other.history_]
-
-
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
 @pytest.mark.parametrize("form", ["store", "matrix"])
 def test_local_schedulers(store, expected, scheduler: str, form: str) -> None:
     given = store if form == "store" else X
-    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(given, Y), expected)
+    same_fit(GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(given, Y), expected)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 700, 5000, 10**6])
 def test_sizes_of_blocks_in_memory(expected, monkeypatch, block_bytes: int) -> None:
     monkeypatch.setattr("gdm_dask.ingestion.driver.MemoryStore", partial(MemoryStore, block_bytes=block_bytes))
-    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(X, Y), expected)
+    same_fit(GroupDiscoveryMachine(**SETTINGS).fit(X, Y), expected)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 30_000, 10**6])
 def test_sizes_of_blocks_in_a_store(expected, tmp_path: Path, block_bytes: int) -> None:
     given = ingest(X, tmp_path / "data.zarr", Y, block_bytes=block_bytes)
-    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(given), expected)
+    same_fit(GroupDiscoveryMachine(**SETTINGS).fit(given), expected)
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
@@ -81,19 +73,19 @@ def test_dense_storage(tmp_path: Path, scheduler: str) -> None:
     given = ingest(dense, tmp_path / "data.zarr", Y, block_bytes=4000)
     assert not given.is_sparse
     one = GroupDiscoveryMachine(**SETTINGS, scheduler=scheduler).fit(given)
-    assert_same(one, GroupDiscoveryMachine(**SETTINGS).fit(dense, Y))
+    same_fit(one, GroupDiscoveryMachine(**SETTINGS).fit(dense, Y))
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 4])
 def test_a_real_cluster_that_grows(store, expected, lasting, n_workers: int) -> None:
     lasting.refresh(n_workers)
     machine = GroupDiscoveryMachine(**SETTINGS, scheduler=lasting.address).fit(store)
-    assert_same(machine, expected)
+    same_fit(machine, expected)
     assert machine.counts_["tasks"] == machine.counts_["passes"] * min(TASKS_PER_THREAD * n_workers, store.n_blocks)
 
 
 def test_a_matrix_on_a_real_cluster(expected, cluster) -> None:
-    assert_same(GroupDiscoveryMachine(**SETTINGS, scheduler=cluster.address).fit(X, Y), expected)
+    same_fit(GroupDiscoveryMachine(**SETTINGS, scheduler=cluster.address).fit(X, Y), expected)
 
 
 def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expected, cluster) -> None:
@@ -103,12 +95,12 @@ def test_a_client_goes_with_clones_and_by_its_address_with_pickles(store, expect
         assert again.scheduler is client
         assert again._sklearn_output_config == {"transform": "pandas"}
         machine.fit(store)
-        assert_same(again.fit(store), expected)
+        same_fit(again.fit(store), expected)
         assert stability_selection(machine, store, n_repeats=2).n_repeats == 2
         pickled = pickle.loads(pickle.dumps(machine))
     assert pickled.scheduler == cluster.address
-    assert_same(pickled, expected)
-    assert_same(pickled.fit(store), expected)
+    same_fit(pickled, expected)
+    same_fit(pickled.fit(store), expected)
 
 
 def test_a_fit_in_a_task_does_not_wait_for_the_thread_of_its_task(expected) -> None:
@@ -118,7 +110,7 @@ def test_a_fit_in_a_task_does_not_wait_for_the_thread_of_its_task(expected) -> N
         return GroupDiscoveryMachine(**SETTINGS).fit(X, Y)
 
     with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as client:
-        assert_same(client.submit(fit).result(timeout=60), expected)
+        same_fit(client.submit(fit).result(timeout=60), expected)
 
 
 UNGUARDED = """
@@ -153,6 +145,6 @@ def test_constraints_and_measures_on_a_real_cluster(store, cluster, parameters: 
         GroupDiscoveryMachine(6, tau=0.4, scheduler=scheduler, **parameters).fit(store, sample_weight=weights)
         for scheduler in ("synchronous", cluster.address)
     )
-    assert_same(one, other)
+    same_fit(one, other)
     assert one.certified_share_ == other.certified_share_
     assert one.variables_ == other.variables_

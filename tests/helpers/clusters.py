@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
@@ -296,6 +297,15 @@ def same_model(one: Path, other: Path) -> None:
                 if mine[name].tobytes() != theirs[name].tobytes()
             }
         raise AssertionError(f"{one} differs from {other}: {differing}")
+
+
+def same_fit(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
+    """Check that fits are the same to the bit, from supports to groups."""
+    for name in ("support_features_", "weights_", "support_coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert (one.gap_, one.redundancy_rate_) == (other.gap_, other.redundancy_rate_)
+    pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)
+    assert [iteration.cut for iteration in one.history_] == [iteration.cut for iteration in other.history_]
 
 
 def small_data(m: int = 300, n: int = 200, seed: int = 11) -> tuple[sp.csr_array, np.ndarray]:

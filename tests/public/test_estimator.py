@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import reference
+from helpers.clusters import same_fit
 from helpers.instances import informative
 from sklearn.base import clone
 from sklearn.feature_selection import RFE, SelectFromModel
@@ -221,19 +222,13 @@ def test_in_a_pipeline_under_grid_search(data) -> None:
     assert scores.mean() > 0.7
 
 
-def same(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
-    for name in ("support_features_", "weights_", "support_coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)
-
-
 def test_clones_and_pickles_and_fitting_again_give_the_same(data, fitted) -> None:
-    same(fitted, clone(fitted).fit(*data))
-    same(fitted, pickle.loads(pickle.dumps(fitted)))
+    same_fit(fitted, clone(fitted).fit(*data))
+    same_fit(fitted, pickle.loads(pickle.dumps(fitted)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         again = clone(fitted).fit(data[0][:, :10], data[1])
-    same(fitted, again.fit(*data))
+    same_fit(fitted, again.fit(*data))
 
 
 def test_without_groups(data, fitted) -> None:

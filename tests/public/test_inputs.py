@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from helpers.clusters import same_fit
 from helpers.instances import informative
 
 from gdm_dask import GroupDiscoveryMachine, ingest, open_store
@@ -33,20 +34,12 @@ def fitted(data) -> dict[str, GroupDiscoveryMachine]:
     }
 
 
-def assert_same(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
-    """Check that fits are the same to the bit, from supports to groups."""
-    for name in ("support_features_", "weights_", "support_coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)
-    assert one.redundancy_rate_ == other.redundancy_rate_
-
-
 @pytest.mark.parametrize("form", ["csc_array", "csr_matrix", "csc_matrix", "coo_array", "coo_matrix", "lil_array"])
 def test_sparse_formats(data, fitted, form: str) -> None:
     X, y = data
     matrix = getattr(sp, form)(X)
     gdm = GroupDiscoveryMachine(**SETTINGS).fit(matrix, y)
-    assert_same(gdm, fitted["sparse"])
+    same_fit(gdm, fitted["sparse"])
     np.testing.assert_allclose(gdm.decision_function(matrix), gdm.decision_function(X), atol=1e-10)
     np.testing.assert_array_equal(gdm.transform(matrix).toarray(), gdm.transform(X))
 
@@ -54,7 +47,7 @@ def test_sparse_formats(data, fitted, form: str) -> None:
 @pytest.mark.parametrize("kind", [list, np.asfortranarray, pd.DataFrame, lambda X: X.astype(np.longdouble)])
 def test_dense_forms(data, fitted, kind) -> None:
     X, y = data
-    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(kind(X), y), fitted["dense"])
+    same_fit(GroupDiscoveryMachine(**SETTINGS).fit(kind(X), y), fitted["dense"])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, np.float32, np.bool_])
@@ -87,7 +80,7 @@ def test_stores(data, fitted, tmp_path: Path, storage: str, form: str) -> None:
     assert store.n_blocks > 2
     given = {"store": store, "path": tmp_path / "data.zarr", "text": str(tmp_path / "data.zarr")}[form]
     gdm = GroupDiscoveryMachine(**SETTINGS).fit(given)
-    assert_same(gdm, fitted[storage])
+    same_fit(gdm, fitted[storage])
     assert gdm.classes_.tolist() == ["ham", "spam"]
     np.testing.assert_array_equal(gdm.predict(given), gdm.predict(X))
     np.testing.assert_allclose(gdm.decision_function(given), gdm.decision_function(X), atol=1e-10)
@@ -133,8 +126,8 @@ def test_dask_arrays(data, fitted, chunks: tuple[int, int]) -> None:
     X, y = data
     lazy, lazy_y = da.from_array(X, chunks=chunks), da.from_array(y, chunks=chunks[0])
     gdm = GroupDiscoveryMachine(**SETTINGS).fit(lazy, lazy_y)
-    assert_same(gdm, fitted["dense"])
-    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(lazy, y), fitted["dense"])
+    same_fit(gdm, fitted["dense"])
+    same_fit(GroupDiscoveryMachine(**SETTINGS).fit(lazy, y), fitted["dense"])
     np.testing.assert_array_equal(gdm.predict(lazy), gdm.predict(X))
     np.testing.assert_array_equal(gdm.transform(lazy).compute(), gdm.transform(X))
     assert gdm.score(lazy, y) == gdm.score(X, y)
@@ -145,10 +138,10 @@ def test_dask_data_frames_and_unknown_chunks(data, fitted) -> None:
     frame = pd.DataFrame(X).add_prefix("word ")
     lazy = dd.from_pandas(frame, npartitions=3)
     gdm = GroupDiscoveryMachine(**SETTINGS).fit(lazy, y)
-    assert_same(gdm, fitted["dense"])
+    same_fit(gdm, fitted["dense"])
     assert gdm.feature_names_in_.tolist() == frame.columns.tolist()
     unknown = lazy.to_dask_array()
-    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(unknown, y), fitted["dense"])
+    same_fit(GroupDiscoveryMachine(**SETTINGS).fit(unknown, y), fitted["dense"])
     assert np.isnan(unknown.shape[0])
     for given in (lazy, unknown):
         np.testing.assert_array_equal(gdm.predict(given), gdm.predict(frame))
@@ -178,7 +171,7 @@ def test_columns_in_another_order_are_refused(data, method: str) -> None:
 def test_dask_array_of_sparse_blocks(data, fitted) -> None:
     X, y = data
     lazy = da.from_array(X, chunks=(30, 40)).map_blocks(sp.csr_matrix)
-    assert_same(GroupDiscoveryMachine(**SETTINGS).fit(lazy, y), fitted["sparse"])
+    same_fit(GroupDiscoveryMachine(**SETTINGS).fit(lazy, y), fitted["sparse"])
 
 
 @pytest.mark.parametrize(
@@ -187,7 +180,7 @@ def test_dask_array_of_sparse_blocks(data, fitted) -> None:
 def test_labels_of_any_kind(data, fitted, label) -> None:
     X, y = data
     gdm = GroupDiscoveryMachine(**SETTINGS).fit(X, label(y))
-    assert_same(gdm, fitted["dense"])
+    same_fit(gdm, fitted["dense"])
     np.testing.assert_array_equal(gdm.classes_, np.unique(label(y)))
     assert gdm.score(X, label(y)) == fitted["dense"].score(X, y)
 
@@ -206,4 +199,4 @@ def test_a_store_that_was_opened_again_is_the_same(data, tmp_path: Path) -> None
     X, y = data
     ingest(X, tmp_path / "data.zarr", y)
     one = GroupDiscoveryMachine(**SETTINGS).fit(open_store(tmp_path / "data.zarr"))
-    assert_same(one, GroupDiscoveryMachine(**SETTINGS).fit(open_store(tmp_path / "data.zarr")))
+    same_fit(one, GroupDiscoveryMachine(**SETTINGS).fit(open_store(tmp_path / "data.zarr")))
