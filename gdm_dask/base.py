@@ -177,8 +177,9 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         features, target = self.support_features_.tolist(), self.target_
         sides, places = target.sides(self.output_weights_)
+        sides = self.classes_.tolist() if hasattr(self, "classes_") else sides  # not their names
         words = [self.name_of(feature) for feature in features], [sides[place] for place in places]
-        names, spoken_for = (pd.Series(text, dtype=object) for text in words)  # Arrow's text has no surrogates
+        names, spoken_for = (pd.Series(some, dtype=object) for some in words)  # Arrow's text has no surrogates
         table = {"feature": features, "name": names, "weight": self.weights_, "speaks_for": spoken_for}
         if self.groups_ is not None:
             table["members"] = [len(self.groups_[feature]) for feature in features]

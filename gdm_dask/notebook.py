@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from gdm_dask.report.summary import certificate, outcome, plural
-from gdm_dask.system.names import printable
+from gdm_dask.report.summary import certificate, outcome
+from gdm_dask.system.names import plural, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ def card(model: FittedModel) -> str:
 def _table(supports: pd.DataFrame) -> str:
     rows = []
     for support in supports.head(SHOWN).to_dict("records"):
-        name, side = escape(printable(support["name"], 60)), escape(support["speaks_for"])
+        name, side = escape(printable(support["name"], 60)), escape(str(support["speaks_for"]))
         size = f"{support['members']:,}" if "members" in support else ""
         rows.append(
             f'<tr><td style="text-align:left"><bdi><code>{name}</code></bdi></td><td>{support["weight"]:+.3g}</td>'
@@ -102,8 +102,8 @@ class FitProgress:
 
     def html(self, iteration: Iteration) -> str:
         """Return the page after a cut."""
-        return (
-            f'<div style="{_STYLE}"><strong>cut {iteration.number}</strong>: {iteration.n_supports:,} supports, gap '
-            f"{iteration.gap:.2%}, {sum(iteration.seconds.values()):.2f} s"
-            f"{bounds_picture(self._lower, self._upper)}</div>"
-        )
+        goal = iteration.n_entering
+        picture = bounds_picture(self._lower, self._upper)
+        if goal is not None:
+            picture = f'<br><progress value="{iteration.n_supports}" max="{goal}" style="width:280px"></progress>'
+        return f'<div style="{_STYLE}">{escape(str(iteration))}{picture}</div>'

@@ -277,7 +277,7 @@ def _print_groups(model: FittedModel, members: int) -> None:
             f"{model.name_of(f)} ({rho:+.2f})" for f, rho in zip(shown["feature"], shown["correlation"], strict=True)
         )
         more = f", and {len(others) - len(shown):,} more" if len(others) > len(shown) else ""
-        name, side = escape(support["name"]), escape(support["speaks_for"])
+        name, side = escape(support["name"]), escape(str(support["speaks_for"]))
         table.add_row(name, f"{support['weight']:+.4g}", side, f"{len(pairs):,}", escape(text + more))
     out.print(table)
 

@@ -122,3 +122,6 @@ def test_notebook_progress_updates_one_display(monkeypatch) -> None:
     machine = GroupDiscoveryMachine(5, scheduler="synchronous").fit(X, y, callback=FitProgress())
     assert [kind for kind, _ in told] == ["first"] + ["again"] * (len(machine.history_) - 1)
     assert f"cut {machine.n_cuts_}" in told[-1][1]
+    assert ("<progress" in told[-1][1], "<svg" in told[-1][1]) == (True, False)
+    without_goal = FitProgress().html(replace(machine.history_[-1], n_entering=None))
+    assert ("<progress" in without_goal, "<svg" in without_goal) == (False, True)

@@ -197,6 +197,8 @@ def test_table_of_the_supports(data, groups: bool) -> None:
     assert table["feature"].tolist() == machine.support_features_.tolist()
     assert table["name"].tolist() == [f"gene {j}" for j in machine.support_features_]
     assert table["weight"].tolist() == machine.weights_.tolist()
+    numbered = GroupDiscoveryMachine(5, tau=0.4, groups=groups).fit(X, (y > 0).astype(int)).supports_
+    assert (numbered["speaks_for"] == (numbered["weight"] > 0)).all()
     assert table["speaks_for"].tolist() == ["well" if weight > 0 else "ill" for weight in machine.weights_]
     assert ("members" in table) == groups
     if groups:
