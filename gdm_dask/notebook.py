@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from gdm_dask.report.summary import certificate, outcome
-from gdm_dask.system.names import plural, printable
+from gdm_dask.report.summary import certificate, outcome, plural
+from gdm_dask.system.names import printable
 
 if TYPE_CHECKING:
     import pandas as pd

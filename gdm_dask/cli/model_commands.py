@@ -20,7 +20,6 @@ from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
 from gdm_dask.cli.console import escape, live_cuts, out, plain, show
 from gdm_dask.errors import BadInput
-from gdm_dask.system.names import printable
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
@@ -162,7 +161,8 @@ def summarise(model: FittedModel, run: Path, more: Sequence[tuple[str, str]] = (
 
 def _strongest(model: FittedModel) -> str:
     """Name the strongest supports."""
-    return ", ".join(printable(name, LONGEST_NAME) for name in model.supports_["name"].head(N_STRONGEST))
+    names = model.supports_["name"].head(N_STRONGEST)
+    return ", ".join(name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in names)
 
 
 def _demanded(model: FittedModel) -> str:

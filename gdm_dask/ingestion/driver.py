@@ -30,11 +30,10 @@ from gdm_dask.ingestion import plan
 from gdm_dask.ingestion import sample_weights as given_weights
 from gdm_dask.ingestion.covariates import Covariates, drop_incomplete, read_covariates, with_covariates
 from gdm_dask.ingestion.merge import make_blocks
-from gdm_dask.ingestion.objects import as_pandas, is_dask
+from gdm_dask.ingestion.objects import is_dask, without_columns
 from gdm_dask.ingestion.partition import Partition, announce_scratch, make_runs, summarise
 from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source
-from gdm_dask.ingestion.sources.table_columns import droppable
 from gdm_dask.ingestion.staging import CUTS_VERSION, Staging
 from gdm_dask.store import layout
 from gdm_dask.store.arrays import ArrayEntry, write_array, write_group, write_text
@@ -184,9 +183,9 @@ def run_ingest(
         if n_features not in (None, like.shape[0]):
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
-    source, drop = as_pandas(source), [drop] if isinstance(drop, str) else drop
-    if drop and hasattr(source, "columns"):
-        source, drop = source.drop(columns=droppable(drop, source.columns, "the DataFrame")), ()
+    drop = [drop] if isinstance(drop, str) else drop
+    if hasattr(source, "columns"):
+        source, drop = without_columns(source, drop), ()
     weight_column = sample_weight if isinstance(sample_weight, str) else None
     options = IngestOptions(
         n_features, index_base, on_error, dtype, codec, parse_bytes(block_bytes), task, weight_column, list(drop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from gdm_dask.ingestion.source import (
     as_labels,
     check_dense,
     dense_facts,
+    droppable,
     row_ranges,
 )
 
@@ -44,6 +45,12 @@ def computed(values: Any) -> Any:
 def as_pandas(data: Any) -> Any:
     """Return a table of Polars, Arrow or another library as a pandas DataFrame; anything else unchanged."""
     return data.to_pandas() if hasattr(data, "to_pandas") else data
+
+
+def without_columns(table: Any, drop: Sequence[str]) -> Any:
+    """Return a table as a pandas or Dask DataFrame, without some columns."""
+    frame = as_pandas(table)
+    return frame.drop(columns=list(droppable(drop, frame.columns, "the DataFrame")))
 
 
 def as_dask_matrix(X: Any) -> Any:

@@ -247,3 +247,19 @@ def only_file(paths: list[str]) -> str:
 def as_labels(y: Any, n_samples: int, where: str, ids: Sequence[str] | None = None) -> Column | None:
     """Return labels or numbers, some of which may be missing, from an array or a file; None if not given."""
     return None if y is None else find_targets(y, n_samples, where, ids)
+
+
+def droppable(drop: Sequence[str], names: Sequence[str], where: str) -> Sequence[str]:
+    """Return the names of columns to drop; refuse a name that no column has."""
+    for name in drop:
+        if name not in names:
+            raise BadInput(
+                f"{where}: no column is named {name!r}, so it cannot be dropped; the columns are {some_of(names)}"
+            )
+    return drop
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first names of columns, for a message."""
+    shown = [name for name in map(str, names) if name][:10]
+    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")

@@ -1,4 +1,4 @@
-"""Words: feature names are untrusted text, made safe to print; runs get ids of their own; numbers get nouns."""
+"""Names: feature names are untrusted text, made safe to print; runs get ids of their own."""
 
 from __future__ import annotations
 
@@ -23,12 +23,3 @@ def printable(text: str, limit: int | None = None) -> str:
     cut = text if limit is None else text[: limit + 1]
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
     return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
-
-
-def plural(number: int, word: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "cut"), plural(2000, "cut")
-    ('1 cut', '2,000 cuts')
-    """
-    return f"{number:,} {word}{'' if number == 1 else 's'}"

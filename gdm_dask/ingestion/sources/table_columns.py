@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.source import IngestOptions, SourceFacts, as_labels
+from gdm_dask.ingestion.source import IngestOptions, SourceFacts, as_labels, droppable, some_of
 from gdm_dask.store.folder import file_info
 from gdm_dask.store.sample_tables import Column, numbered, split_columns
 from gdm_dask.store.target_files import known_words
@@ -59,7 +59,7 @@ def tell_apart(names: list[str], y: Any, options: IngestOptions, where: str) -> 
     weights = None if options.weight_column is None else place.get(options.weight_column)
     columns = Columns(names, target, weights, ids, tuple(place[name] for name in droppable(options.drop, names, where)))
     if not columns.features:
-        raise BadInput(f"{where}: no column is left for the features; the columns are {_some(names)}")
+        raise BadInput(f"{where}: no column is left for the features; the columns are {some_of(names)}")
     return columns
 
 
@@ -87,22 +87,7 @@ def _complete(values: np.ndarray | Column) -> np.ndarray:
 def check_named(y: Any, names: list[str], where: str) -> None:
     """Refuse the name of a target that is neither a column nor a file."""
     if isinstance(y, str) and y not in names and "://" not in y and not os.path.exists(split_columns(y)[0]):
-        raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {_some(names)}")
-
-
-def droppable(drop: Sequence[str], names: Sequence[str], where: str) -> Sequence[str]:
-    """Return the names of columns to drop; refuse a name that no column has."""
-    for name in drop:
-        if name not in names:
-            raise BadInput(
-                f"{where}: no column is named {name!r}, so it cannot be dropped; the columns are {_some(names)}"
-            )
-    return drop
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = [name for name in names if name][:10]
-    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
+        raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {some_of(names)}")
 
 
 def filled_column(words: np.ndarray, name: str, where: str) -> Column:
