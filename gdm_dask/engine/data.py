@@ -12,7 +12,7 @@ import dask
 import numpy as np
 
 from gdm_dask.engine import Engine
-from gdm_dask.engine.plan import FitPlan, share_out
+from gdm_dask.engine.plan import FitPlan, Worker, share_out
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
 from gdm_dask.store.feature_store import FeatureStore
@@ -81,6 +81,8 @@ class Data:
         self._reader = reader
         self._sizes = sizes
         self._plan = plan
+        self._workers: list[Worker] = []
+        self._shared: list[range] = []
 
     @classmethod
     def in_memory(cls, memory: MemoryStore, engine: Engine) -> Data:
@@ -129,15 +131,15 @@ class Data:
         return len(self._parts())
 
     def _parts(self) -> Sequence[Sequence[int]]:
-        """Return the block numbers of each task, for the current workers."""
+        """Return the block numbers of each task, shared out anew when workers have come or gone."""
         workers = self._engine.workers()
-        if self._plan is not None:
-            usable = self._plan.usable(workers)
+        if workers != self._workers:
+            usable = workers if self._plan is None else self._plan.usable(workers)
             for worker in workers:
                 if worker not in usable:
                     self._engine.leave_out(worker, "has too little memory for a task of this fit")
-            workers = usable
-        return share_out(self._sizes, sum(worker.threads for worker in workers))
+            self._workers, self._shared = usable, share_out(self._sizes, sum(worker.threads for worker in usable))
+        return self._shared
 
 
 def look(numbers: Sequence[int], reader: Reader, pass_: Pass[Part, Any]) -> Part:

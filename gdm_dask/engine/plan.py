@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -34,7 +34,7 @@ class Worker:
     name: str  # its address
     threads: int  # number of tasks that it runs at the same time
     memory: int | None = None  # its own limit
-    beat: float = 0.0  # time of its last heartbeat
+    beat: float = field(default=0.0, compare=False)  # time of its last heartbeat
     drivers: int = 0  # number of jobs whose drivers may run in it, beside the tasks
 
     @property
@@ -105,11 +105,13 @@ class FitPlan:
         n_tasks, own = sum(worker.threads for worker in workers), workers[0].memory or 0
         limit = f"a worker's memory limit of {format_bytes(own)} ({format_bytes(part * own)} for us)"
         limit = limit if part else f"a memory limit of {format_bytes(self.limit or 0)}"
+        remedy = "Raise --memory-limit, use fewer workers or the threads scheduler"
+        if part:
+            remedy = "Start workers with a higher --memory-limit or fewer threads"
         return MemoryLimitTooLow(
             f"{limit} is too low: {format_bytes(needed)} are needed for {n_tasks} tasks at once (the largest block "
             f"takes {format_bytes(max(self.block_bytes))}, the driver {format_bytes(self.driver_bytes)}, a worker "
-            f"process {format_bytes(workers[0].own_bytes)}). Raise --memory-limit, use fewer workers or the threads "
-            "scheduler, or ingest with a smaller --block-size."
+            f"process {format_bytes(workers[0].own_bytes)}). {remedy}, or ingest with a smaller --block-size."
         )
 
 

@@ -88,7 +88,9 @@ def _fit(
             log.write(f"ended: {error}" if str(error) else "was cancelled")
             raise
         n_supports = len(model.support_features_)  # fewer than entered in the last cut
-        tell(client, job, "progress", progress.last | {"supports": n_supports, "expected_end": None})
+        # An earlier driver, whose worker died, may have taken all cuts.
+        last = {"cuts": model.n_cuts_, "supports": n_supports, "gap": model.gap_, "expected_end": None}
+        tell(client, job, "progress", last | {"memory": _memory()})
         log.write(f"finished: {n_supports} supports, gap {model.gap_:.3g}")
         return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
 
@@ -146,7 +148,6 @@ class _Progress:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._first: tuple[float, float, float] | None = None
-        self.last: dict[str, float | int | None] = {}
 
     def after(self, iteration: Iteration) -> dict[str, float | int | None]:
         """Return values for the entry of the job. The expected end needs progress since the first cut."""
@@ -157,7 +158,9 @@ class _Progress:
             done = max(done, min(1.0, math.log(first_gap / gap) / math.log(first_gap / tol)))
         began, before, _ = self._first = self._first or (now, done, gap)
         end = now + (1 - done) * (now - began) / (done - before) if done > before else None
-        memory = psutil.Process().memory_info().rss
-        self.last = {"cuts": iteration.number, "supports": iteration.n_supports, "gap": iteration.gap,
-                     "memory": memory, "expected_end": end}  # fmt: skip
-        return self.last
+        return {"cuts": iteration.number, "supports": iteration.n_supports, "gap": iteration.gap,
+                "memory": _memory(), "expected_end": end}  # fmt: skip
+
+
+def _memory() -> int:
+    return int(psutil.Process().memory_info().rss)

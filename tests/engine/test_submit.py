@@ -31,6 +31,7 @@ from gdm_dask.pipeline.jobs import (
     submit_fit,
     wait_for_job,
 )
+from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.system import interrupts
 from gdm_dask.system.locks import FileLock
 
@@ -92,6 +93,25 @@ def test_a_finished_job_shows_the_supports_of_its_model(store, client, tmp_path:
     cuts = [line for _, line in job_log(client, job) if line.startswith("cut ")]
     assert n_supports == 1
     assert "3 of 3 supports" in cuts[-1]  # more had entered
+
+
+def test_a_driver_that_finds_all_cuts_done_shows_them(store, client, tmp_path: Path) -> None:
+    class WorkerDied(BaseException):
+        pass
+
+    def die(iteration) -> None:
+        if iteration.number == 5:
+            raise WorkerDied
+
+    with pytest.raises(WorkerDied):
+        RunDirectory(tmp_path / "run").fit(GroupDiscoveryMachine(**SETTINGS), store, callback=die)
+    job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS, resume=True)
+    wait_for_job(client, job)
+    fetch_job(client, job, tmp_path / "fetched")
+    model, status = GroupDiscoveryMachine.load(tmp_path / "fetched"), job_status(client, job)
+    assert (status["cuts"], status["gap"]) == (5, model.gap_)
+    assert status["memory"] > 0
+    assert not [line for _, line in job_log(client, job) if line.startswith("cut ")]
 
 
 def test_waiting(store, expected, cluster, tmp_path: Path) -> None:
