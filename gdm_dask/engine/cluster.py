@@ -281,8 +281,10 @@ class _Tasks:
         return self._send(name, apply, [shared] * len(items), [[function, item] for item in items])
 
     def _send(self, name: str, call: Task, *items: Sequence[Any]) -> list[Future]:
+        group = f"gdm-{name}-{uuid.uuid4().hex}"
+        keys = [(group, number) for number in range(len(items[0]))]
         with _losses(), _quiet, dask.config.set(_LARGE_GRAPHS):
-            futures: list[Future] = self._client.map(call, *items, key=f"gdm-{name}", pure=False, workers=self._allowed)
+            futures: list[Future] = self._client.map(call, *items, key=keys, workers=self._allowed)
         self._futures += futures
         return futures
 

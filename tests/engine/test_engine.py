@@ -20,7 +20,17 @@ import pytest
 import scipy.sparse as sp
 from distributed.client import ClosedClientError
 from helpers.clusters import Cluster, Started, is_running, until
-from helpers.engine_tasks import add_up, count_running, die, die_once, fail_at_two, spin, square
+from helpers.engine_tasks import (
+    GATE,
+    add_up,
+    count_running,
+    die,
+    die_once,
+    fail_at_two,
+    spin,
+    square,
+    wait_at_gate,
+)  # fmt: skip
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.engine import open_engine
@@ -174,6 +184,24 @@ def test_no_more_tasks_at_once_than_asked_for(scheduler: str, cluster, tmp_path:
         assert engine.map(square, range(3), np.ones(1), at_once=1) == [0.0, 1.0, 2.0]
     cluster.refresh(2)
     assert 1 <= max(most) <= 2
+
+
+def test_tasks_of_many_passes_wait_at_the_scheduler_for_whoever_is_free() -> None:
+    """Dask places tasks freely only if their group depends on few tasks: each pass must be a group of its own."""
+    n_passes, n_tasks = 8, 12
+    with (
+        distributed.Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client,
+        open_engine(client) as engine,
+        ThreadPoolExecutor(n_passes) as pool,
+    ):
+        GATE.clear()
+        running = [pool.submit(engine.map, wait_at_gate, range(n_tasks), name="scores") for _ in range(n_passes)]
+        try:
+            scheduler = client.cluster.scheduler
+            until(lambda: len(scheduler.queued) >= n_passes * n_tasks - 4, "tasks wait", patience=20)
+        finally:
+            GATE.set()
+        assert [one.result() for one in running] == [[*range(n_tasks)]] * n_passes
 
 
 def test_engines_side_by_side_do_every_task_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gdm_dask.features.block import Block
+
+
+GATE = threading.Event()
+
+
+def wait_at_gate(item: int) -> int:
+    """Wait until the gate opens, in the process of the test."""
+    assert GATE.wait(60)
+    return item
 
 
 def count_running(item: int, folder: Path) -> int:
