@@ -177,7 +177,10 @@ def search(
         problem.on_cut = partial(_save, checkpoint, problem, on_cut)
         if checkpoint.exists():
             checkpoint.load({0: problem}, data)
-    solve([problem], data)
+    try:
+        solve([problem], data)
+    finally:
+        problem.on_cut = None  # a cycle would keep the memory of a cancelled fit until it is collected
     return problem, TradeOff(settings.C_by, settings.C, settings.C_choice, is_balanced=settings.is_balanced)
 
 
