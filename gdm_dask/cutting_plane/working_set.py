@@ -165,7 +165,8 @@ class WorkingSet:
 
     def __init__(self, seen: Seen, supports: Supports) -> None:
         self.features, self.rows, self.floor, self.whole = seen
-        self.compared = supports.measure.weigh(self.rows)
+        weigh = supports.measure.weigh
+        self.compared = self.rows if weigh is None else weigh(self.rows)
         self.row_features = features = self.features
         self.n_cuts = 0
         self.supports = supports

@@ -13,10 +13,6 @@ from gdm_dask.features.groups import Pairs, Search
 from gdm_dask.features.passes import Pass
 
 
-def _as_given(rows: Block) -> Block:
-    return rows
-
-
 @dataclass(frozen=True)
 class ChangedSearch:
     """A search in blocks that are changed before."""
@@ -42,5 +38,5 @@ class Measure:
     #: Maps an absolute value to a distance with the triangle inequality; a larger value is a smaller distance.
     distance: Callable[[float], float]
     check: Pass[Any, None] | None = None  # refuses features that it is not made for, before a fit
-    #: Gives rows the sample weights that they are compared under: before several comparisons, to do it once.
-    weigh: Callable[[Block], Block] = _as_given
+    #: Gives rows the sample weights that they are compared under, if any: before several comparisons, to do it once.
+    weigh: Callable[[Block], Block] | None = None
