@@ -214,7 +214,8 @@ def download(url: str, target: Path, expected: list[str]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.part")
     state = partial.with_name(f"{partial.name}.json")
-    logger.info("fetching %s", url)
+    shown = url.partition("?")[0]  # a query may hold a secret
+    logger.info("fetching %s", shown)
     failures = 0
     while True:
         before = partial.stat().st_size if partial.exists() else 0
@@ -225,17 +226,17 @@ def download(url: str, target: Path, expected: list[str]) -> None:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
             if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code not in (408, 429):
-                raise NotOnServer(f"{url}: the server answered {error.code} {error.reason}.") from error
+                raise NotOnServer(f"{shown}: the server answered {error.code} {error.reason}.") from error
             after = partial.stat().st_size if partial.exists() else 0
             failures = 1 if after > before else failures + 1
             if failures >= ATTEMPTS:
                 reason = getattr(error, "reason", None) or error
                 raise DownloadFailed(
-                    f"{url}: {reason}. {after:,} bytes are kept; the same command resumes from there."
+                    f"{shown}: {reason}. {after:,} bytes are kept; the same command resumes from there."
                 ) from error
-            logger.info("%s: %s; resuming at byte %d", url, error, after)
+            logger.info("%s: %s; resuming at byte %d", shown, error, after)
             time.sleep(PAUSE)
-    _accept(url, partial, state, target, expected)
+    _accept(shown, partial, state, target, expected)
 
 
 def _accept(url: str, partial: Path, state: Path, target: Path, expected: list[str]) -> None:

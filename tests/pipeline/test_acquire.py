@@ -9,7 +9,7 @@ import pytest
 
 from gdm_dask.errors import BadInput
 from gdm_dask.pipeline import acquire as module
-from gdm_dask.pipeline.acquire import DownloadFailed, acquire, content_hash
+from gdm_dask.pipeline.acquire import DownloadFailed, NotOnServer, acquire, content_hash
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -141,6 +141,15 @@ def test_a_missing_file_is_not_tried_again(server, tmp_path):
     with pytest.raises(BadInput, match="404"):
         fetch(server, tmp_path, "/nothing")
     assert len(server.requests) == 1
+
+
+def test_the_query_of_a_url_is_not_told(server, tmp_path, caplog):
+    caplog.set_level("INFO", "gdm_dask")
+    with pytest.raises(NotOnServer, match=r"/gone: the server answered 404") as caught:
+        fetch(server, tmp_path, "/gone?token=secret")
+    assert server.requests[0][0] == "/gone?token=secret"
+    assert "/gone" in caplog.text
+    assert "secret" not in f"{caplog.text}{caught.value}"
 
 
 def test_a_server_that_is_not_there_can_be_tried_later(server, tmp_path, monkeypatch):
