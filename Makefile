@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test coverage lint bench chaos fuzz gallery soak paper paper-quick clean
+.PHONY: demo test test-oldest coverage lint bench chaos fuzz gallery soak paper paper-quick clean
 
 # Installs only the packages a user needs, uncompiled: Python compiles modules on import, and most are never imported.
 # Containers often tell Python not to keep what it compiled; each start would take five seconds longer.
@@ -28,6 +28,17 @@ lint: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+# The tests of what rests on other packages, with the oldest versions of those that pyproject.toml allows.
+OLDEST := .venv-oldest/bin
+test-oldest:
+	$(PYTHON) -m venv .venv-oldest
+	$(OLDEST)/python -m pip install --quiet --disable-pip-version-check uv
+	$(OLDEST)/uv pip compile --quiet --python $(OLDEST)/python --resolution lowest-direct pyproject.toml \
+		$(addprefix --extra ,s3 anndata metrics parquet plink) --output-file .venv-oldest/oldest.txt
+	$(OLDEST)/uv pip install --quiet --python $(OLDEST)/python --constraints .venv-oldest/oldest.txt -e ".[test]"
+	$(OLDEST)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder tests/public tests/store tests/features \
+		tests/cutting_plane tests/engine/test_engine.py tests/engine/test_schedulers.py tests/cli
 
 # The excluded tests run in processes whose coverage is not measured.
 coverage: $(VENV)/.installed
@@ -74,4 +85,4 @@ paper: $(VENV)/.installed
 	$(BIN)/python -m pipelines.paper run
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .coverage .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest build dist *.egg-info .pytest_cache .coverage .mypy_cache .ruff_cache .hypothesis

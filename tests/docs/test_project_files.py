@@ -57,6 +57,15 @@ def test_workflow_tests_every_supported_python() -> None:
     assert job["steps"][-1]["run"] == "make test"
 
 
+def test_workflow_tests_the_oldest_versions() -> None:
+    """The oldest Python, for which the oldest versions of other packages have wheels; and all of them have a bound."""
+    job = load(".github/workflows/test.yml")["jobs"]["oldest"]
+    (python,) = (step["with"]["python-version"] for step in job["steps"] if "python-version" in step.get("with", {}))
+    assert PROJECT["requires-python"] == f">={python}"
+    assert job["steps"][-1]["run"] == "make test-oldest"
+    assert [text for text in PROJECT["dependencies"] if ">=" not in text] == ["llvmlite"]
+
+
 def test_hooks_are_the_linters_of_the_makefile() -> None:
     """The commit hooks check the same as `make lint`."""
     (local,) = load(".pre-commit-config.yaml")["repos"]
