@@ -202,9 +202,13 @@ class Newton:
         return linear, squares
 
     def _step(self, tol: float, shortest: float) -> bool:
-        """Take one Newton step; return False if it brings nothing or would have to be shorter than allowed."""
+        """Take one Newton step; return False if it brings nothing or would have to be shorter than allowed.
+
+        A full step is exact if no sample enters or leaves, unless a residual has crossed an insensitive zone: the gap
+        tells.
+        """
         n_changed, model, means = self.model()
-        if self._is_exact and not n_changed:
+        if self._is_exact and not n_changed and self.gap <= CLOSED:
             return False
         self._is_exact = False
         trial = self._solve_model(model, means, self._accuracy(tol) * self.value)

@@ -269,6 +269,14 @@ def test_the_union_by_squared_loss_is_ridge_regression(n_outputs: int, weights: 
     np.testing.assert_allclose(solution.intercept, means, rtol=1e-12)
 
 
+def test_a_residual_that_crosses_the_zone_is_noticed() -> None:
+    """Its sample is active before and after, but the model of it is another one."""
+    instance = widen(make("noise", n=4, d=4, n_cuts=1, C=1.0, seed=1), 3, "some", intercept=False, seed=1)
+    instance = with_numbers(instance, EpsilonInsensitive(0.3), seed=1)
+    master, order = feed(instance)
+    assert_certified(instance, master.solve(), order)
+
+
 @each_loss
 def test_targets_far_from_zero_keep_their_certificate(loss: Loss) -> None:
     instance = draw(loss, 1, "none", intercept=True, C=50.0)
