@@ -149,7 +149,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.weights_ = found.weights[0] if len(found.weights) == 1 else strengths_of(found.weights)
         self.converged_ = bool(found.gap <= self.tol)
         self.profile_ = model_files.profile_of(found.rows, target.members(Y), found.rho)
-        target, self.support_coef_, self.intercept_ = target.in_units(found.coef, found.intercept)
+        target, self.coef_, self.intercept_ = target.in_units(found.coef, found.intercept)
         model_files.set_target(self, target)
 
     def name_of(self, feature: int) -> str:
@@ -162,14 +162,6 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Mask of the supports among all features."""
         mask: np.ndarray = self.get_support()
         return mask
-
-    @property
-    def coef_(self) -> np.ndarray:
-        """Coefficients of all features: `support_coef_`, and zero for all others."""
-        check_is_fitted(self)
-        coef = np.zeros((len(self.support_coef_), self.n_features_in_))
-        coef[:, self.support_features_] = self.support_coef_
-        return coef
 
     @property
     def supports_(self) -> pd.DataFrame:
@@ -212,7 +204,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def decision_values(self, X: Any) -> np.ndarray:
         """Return the values of the model refitted on the supports, (n_outputs, n_samples)."""
         check_is_fitted(self)
-        return model_files.decision(support_columns(self, X), self.support_coef_, self.intercept_)
+        return model_files.decision(support_columns(self, X), self.coef_, self.intercept_)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the label or numbers of each sample with the model refitted on the supports."""

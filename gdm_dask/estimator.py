@@ -122,10 +122,8 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     supports_ : DataFrame
         Table of the supports, strongest first: feature, name, weight, the class that it speaks for, and the number of
         members of its group.
-    support_coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
+    coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
         A linear SVM per output, refitted on the supports, in raw units and in the order of `support_features_`.
-    coef_ : ndarray of shape (n_outputs, n_features_in_)
-        The same for all features, with zeros for all but the supports; computed on each access.
     classes_ : ndarray of shape (n_classes,)
     target_ : Target
         Maps labels to outputs, and decision values to predictions.

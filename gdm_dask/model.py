@@ -40,7 +40,7 @@ SMALL_MODEL, MOST_PACKED = 64 << 20, 100
 _CACHED = 4096
 
 _ARRAYS = (
-    "support_features_", "weights_", "output_weights_", "support_coef_", "intercept_", "lower_bounds_", "upper_bounds_",
+    "support_features_", "weights_", "output_weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_",
 )  # fmt: skip
 _SCALARS: dict[str, type | tuple[type, ...]] = {
     "n_features_in_": int, "gap_": (int, float), "converged_": bool, "stopped_": str, "n_cuts_": int,
@@ -82,7 +82,7 @@ class FittedModel(Estimator, Protocol):
     variables_: dict[str, list[int]]
     weights_: np.ndarray
     output_weights_: np.ndarray
-    support_coef_: np.ndarray
+    coef_: np.ndarray
     intercept_: np.ndarray
     groups_: dict[int, np.ndarray] | None
     affiliations_: pd.DataFrame | None
@@ -317,13 +317,11 @@ def load(class_of: Callable[[Target], type], path: str | os.PathLike[str]) -> An
 
 
 def _restore(cls: type, target: Target, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    # version 0.1 had no intercept, a single source of duals, a single output and another name for support_coef_
+    # version 0.1 had no intercept, a single source of duals and a single output
     parameters = {"fit_intercept": False, "master": "cuts", **document["parameters"]}
     parameters |= {name: dict(parameters[name]) for name in _DICTS if isinstance(parameters.get(name), list)}
     parameters.pop("scheduler", None)  # never connect to an address from a file
     model = cls(**parameters)
-    if "coef_" in arrays:
-        arrays["support_coef_"] = arrays.pop("coef_")
     arrays.setdefault("output_weights_", arrays["weights_"][None])
     model.included_ = arrays.setdefault("included_", np.zeros(0, np.int64))
     _check_shapes(document, arrays, target.n_outputs)
@@ -364,7 +362,7 @@ def _check_shapes(document: dict[str, Any], arrays: dict[str, np.ndarray], n_out
     n_cuts, n_pairs, n_classes, n_names = (arrays[name].size if name in arrays else 0 for name in tables)
     mapped = min(k, MAX_MAPPED)
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {
-        "support_features_": ("i", (k,)), "weights_": ("f", (k,)), "support_coef_": ("f", (n_outputs, k)),
+        "support_features_": ("i", (k,)), "weights_": ("f", (k,)), "coef_": ("f", (n_outputs, k)),
         "output_weights_": ("f", (n_outputs, k)), "included_": ("i", (-1,)),
         "intercept_": ("f", (n_outputs,)), "lower_bounds_": ("f", (n_cuts,)), "upper_bounds_": ("f", (n_cuts,)),
         "affiliations.support": ("i", (n_pairs,)), "affiliations.feature": ("i", (n_pairs,)),

@@ -38,7 +38,7 @@ class GroupDiscoveryRegressor(MultiOutputMixin, RegressorMixin, GroupDiscovery):
         outputs, the norm over the outputs.
     output_weights_ : ndarray of shape (n_outputs, k)
         Weights of the supports for each output.
-    support_coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
+    coef_, intercept_ : ndarray of shape (n_outputs, k) and (n_outputs,)
         The ridge regression on the supports, in raw units, in the order of `support_features_`.
 
     All other attributes are as in `GroupDiscoveryMachine`; there is no `classes_`.

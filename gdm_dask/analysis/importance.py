@@ -117,7 +117,7 @@ def group_importance(
     measured = _Measured(Labelled(data, machine), machine.target_, n_repeats, np.random.default_rng(seed))
     supports = machine.support_features_
     alone = [np.array([k]) for k in range(len(supports))]
-    accuracy, drops = measured.drops(supports, machine.support_coef_, machine.intercept_, [alone])
+    accuracy, drops = measured.drops(supports, machine.coef_, machine.intercept_, [alone])
     has_members = train is not None and machine.groups_ is not None
     on_all_members = _on_all_members(machine, measured, Labelled(train, machine)) if has_members else {}
     return GroupImportance(

@@ -146,9 +146,9 @@ def evaluate(
     except BadInput as error:
         raise BadInput(f"{error}: ingest it with --like the training store") from error
     rows = store.load_rows(model.support_features_)
-    values = decision(rows, model.support_coef_, model.intercept_)
+    values = decision(rows, model.coef_, model.intercept_)
     if distributed:
-        outputs = zip(model.support_coef_, model.intercept_, strict=True)
+        outputs = zip(model.coef_, model.intercept_, strict=True)
         values = np.array([LinearDecision(*output).predict_in_parallel(rows, scheduler) for output in outputs])
     members = 0 if model.groups_ is None else len(np.unique(np.concatenate(list(model.groups_.values()))))
     return {

@@ -331,7 +331,7 @@ def _describe_model(run: Path, as_json: bool) -> None:
         facts = {
             "estimator": type(model).__name__,
             "parameters": model.get_params(),
-            "n_supports": model.support_coef_.shape[1],
+            "n_supports": model.coef_.shape[1],
         }
         typer.echo(json.dumps({"run": str(run), **fitted_on, **facts, "target": model.target_.to_json()}, indent=2))
         return

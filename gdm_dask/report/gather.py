@@ -209,7 +209,7 @@ def _supports(model: FittedModel) -> dict[str, Any]:
         "weight": _rounded(model.weights_),
         "side": model.target_.sides(model.output_weights_)[1].tolist(),
         "output_weights": None if n_outputs == 1 else [_rounded(row) for row in model.output_weights_],
-        "coef": _rounded(model.support_coef_[0]) if n_outputs == 1 else [_rounded(row) for row in model.support_coef_],
+        "coef": _rounded(model.coef_[0]) if n_outputs == 1 else [_rounded(row) for row in model.coef_],
         "scores": [scores[feature] for feature in features],
         "frequency": None if profile is None else profile.frequency.tolist(),
         "class_means": None if profile is None else [_rounded(row) for row in profile.class_means],
@@ -233,7 +233,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def _accuracy(model: FittedModel, data: Labelled, kind: str) -> dict[str, Any]:
-    values = decision(data.rows(model.support_features_), model.support_coef_, model.intercept_)
+    values = decision(data.rows(model.support_features_), model.coef_, model.intercept_)
     found = model.target_.measures(data.y, values)
     return {"kind": kind, "name": data.name, "n_samples": data.n_samples, **found}
 

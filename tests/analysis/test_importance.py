@@ -46,7 +46,7 @@ def test_drops_equal_shuffled_columns() -> None:
     limit = task_of("two classes").refit_limit(n_effective, len(machine.support_features_))
     (coef[members],), (intercept,) = refit(as_rows(X[:, members]), outputs[None], most_C=limit)
     own = np.zeros(X.shape[1])
-    own[machine.support_features_] = machine.support_coef_[0]
+    own[machine.support_features_] = machine.coef_[0]
     for k, (support, group) in enumerate(machine.groups_.items()):
         truth = permuted_accuracies(T, t, coef, intercept, group, permutations)
         assert found.group[k] == pytest.approx(truth.mean())

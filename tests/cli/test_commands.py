@@ -114,7 +114,7 @@ def test_classes_have_the_same_weight_in_all(capsys, store, tmp_path: Path) -> N
     expected = GroupDiscoveryMachine(2, class_weight="balanced").fit(store)
     found = GroupDiscoveryMachine.load(tmp_path / "run")
     assert found.class_weight == "balanced"
-    np.testing.assert_array_equal(found.support_coef_, expected.support_coef_)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
     code, _, err = gdm(capsys, "fit", store, *options, "equal", "--overwrite")
     assert (code, "`class_weight` must be None, 'balanced' or a dict of weights >= 0, got 'equal'" in err) == (2, True)
 

@@ -136,7 +136,7 @@ def test_the_model_does_not_weigh_classes(weighted: bool) -> None:
     # all of the chosen features alone: nothing to search
     expected = GroupDiscoveryMachine(5, C=1.0).fit(X[found.support_features_].T, y, sample_weight=weights)
     order = np.argsort(expected.support_features_)
-    np.testing.assert_allclose(found.support_coef_[0], expected.support_coef_[0][order], rtol=1e-6)
+    np.testing.assert_allclose(found.coef_[0], expected.coef_[0][order], rtol=1e-6)
     assert found.intercept_ == pytest.approx(expected.intercept_, rel=1e-6)
 
 

@@ -67,7 +67,7 @@ def test_constant_features(form, value: float) -> None:
     gdm = GroupDiscoveryMachine(tau=0.9, cut_size=15).fit(form(X.T), y)
     members = set(np.concatenate(list(gdm.groups_.values())).tolist())
     assert members <= set(range(3, 13))
-    assert np.isfinite(gdm.support_coef_).all()
+    assert np.isfinite(gdm.coef_).all()
     assert np.isfinite(gdm.affiliations_["correlation"]).all()
 
 

@@ -21,7 +21,7 @@ N = 100_000
 FITTED = (
     "support_features_",
     "weights_",
-    "support_coef_",
+    "coef_",
     "intercept_",
     "lower_bounds_",
     "upper_bounds_",

@@ -134,7 +134,7 @@ def test_a_checkpoint_goes_on_with_the_same_weights_only(tmp_path: Path) -> None
     found = machine.fit(store, sample_weight=weights, checkpoint=state)
     np.testing.assert_array_equal(found.support_features_, expected.support_features_)
     np.testing.assert_array_equal(found.upper_bounds_, expected.upper_bounds_)
-    np.testing.assert_array_equal(found.support_coef_, expected.support_coef_)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
 
 
 def test_a_search_weighs_the_classes_of_each_split(tmp_path: Path) -> None:

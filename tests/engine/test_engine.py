@@ -59,7 +59,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 def same(machine: GroupDiscoveryMachine, expected: GroupDiscoveryMachine, store: FeatureStore) -> None:
     np.testing.assert_array_equal(machine.weights_, expected.weights_)
-    np.testing.assert_array_equal(machine.support_coef_, expected.support_coef_)
+    np.testing.assert_array_equal(machine.coef_, expected.coef_)
     assert machine.affiliations_.equals(expected.affiliations_)
     assert machine.counts_["blocks_read"] == machine.counts_["passes"] * store.n_blocks
 

@@ -301,7 +301,7 @@ def same_model(one: Path, other: Path) -> None:
 
 def same_fit(one: GroupDiscoveryMachine, other: GroupDiscoveryMachine) -> None:
     """Check that fits are the same to the bit, from supports to groups."""
-    for name in ("support_features_", "weights_", "support_coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
+    for name in ("support_features_", "weights_", "coef_", "intercept_", "lower_bounds_", "upper_bounds_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     assert (one.gap_, one.redundancy_rate_) == (other.gap_, other.redundancy_rate_)
     pd.testing.assert_frame_equal(one.affiliations_, other.affiliations_, check_exact=True)

@@ -63,7 +63,7 @@ def enormous(n_supports: int = 5000, largest: int = 100_000) -> GroupDiscoveryMa
     machine.support_features_ = features[starts]
     machine.included_, machine.variables_ = np.zeros(0, np.int64), {}
     machine.weights_ = np.sort(rng.exponential(size=n_supports))[::-1] * rng.choice([-1, 1], n_supports)
-    machine.support_coef_, machine.intercept_ = machine.weights_[None], np.zeros(1)
+    machine.coef_, machine.intercept_ = machine.weights_[None], np.zeros(1)
     machine.output_weights_ = machine.weights_[None]
     rho = rng.uniform(0.75, 1, len(features)) * rng.choice([-1, 1], len(features))
     rho[starts] = 1.0

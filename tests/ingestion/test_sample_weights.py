@@ -39,7 +39,7 @@ def test_a_column_of_a_data_frame_weighs_the_samples(tmp_path, table, partitions
     machine = GroupDiscoveryMachine(1, scheduler="synchronous").fit(store)
     given = GroupDiscoveryMachine(1, scheduler="synchronous").fit(X, y, sample_weight=table["weight"])
     assert machine.support_features_.tolist() == given.support_features_.tolist() == [1]
-    assert machine.support_coef_.tolist() == given.support_coef_.tolist()
+    assert machine.coef_.tolist() == given.coef_.tolist()
     replaced = GroupDiscoveryMachine(1, scheduler="synchronous").fit(store, sample_weight=np.ones(N))
     assert replaced.support_features_.tolist() == [2]
     open_store(store.url).verify()

@@ -52,14 +52,14 @@ def test_all_forms_of_data_give_the_same_bits(case):
     matrix, store, model = case
     features = model.support_features_
     dense = matrix.toarray()[:, features]
-    expected = in_order(dense, model.support_coef_[0], float(model.intercept_[0]))
+    expected = in_order(dense, model.coef_[0], float(model.intercept_[0]))
     assert not shuffled(matrix[:, features]).has_canonical_format
     forms = [
         dense, np.asfortranarray(dense), sp.csr_array(dense), sp.csc_matrix(dense), shuffled(matrix[:, features]),
         store.load_rows(features), Labelled((matrix, store.y), model).rows(features),
     ]  # fmt: skip
     for form in forms:
-        np.testing.assert_array_equal(decision(form, model.support_coef_, model.intercept_)[0], expected)
+        np.testing.assert_array_equal(decision(form, model.coef_, model.intercept_)[0], expected)
     for X in (store, store.url, matrix, matrix.toarray()):
         np.testing.assert_array_equal(model.decision_function(X), expected)
 
@@ -75,7 +75,7 @@ def test_more_samples_than_are_computed_at_a_time():
 
 def test_tasks_over_samples_give_the_same_bits(case):
     _, store, model = case
-    linear = LinearDecision(model.support_coef_[0], model.intercept_[0])
+    linear = LinearDecision(model.coef_[0], model.intercept_[0])
     rows = store.load_rows(model.support_features_)
     in_tasks = linear.predict_in_parallel(rows, "threads", chunk=7)
     np.testing.assert_array_equal(in_tasks, model.decision_function(store))

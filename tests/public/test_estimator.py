@@ -12,7 +12,6 @@ from helpers import reference
 from helpers.clusters import same_fit
 from helpers.instances import informative
 from sklearn.base import clone
-from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -101,9 +100,7 @@ def test_refit_is_a_linear_svm_on_standardised_supports(data, fitted) -> None:
     svm = make_pipeline(StandardScaler(), LinearSVC(C=C, dual=False, tol=1e-10, intercept_scaling=1e3))
     svm.fit(columns, y)
     np.testing.assert_allclose(fitted.decision_function(X), svm.decision_function(columns), atol=1e-5)
-    np.testing.assert_allclose(
-        fitted.decision_function(X), columns @ fitted.support_coef_[0] + fitted.intercept_, atol=1e-12
-    )
+    np.testing.assert_allclose(fitted.decision_function(X), columns @ fitted.coef_[0] + fitted.intercept_, atol=1e-12)
     assert fitted.score(X, y) == np.mean(fitted.predict(X) == y) > 0.9
 
 
@@ -115,7 +112,7 @@ def test_a_positive_weight_speaks_for_the_second_class() -> None:
     gdm = GroupDiscoveryMachine(n_features_to_select=2).fit(X, y)
     signs = dict(zip(gdm.support_features_.tolist(), np.sign(gdm.weights_).tolist(), strict=True))
     assert signs == {2: 1.0, 3: -1.0}
-    assert np.sign(gdm.support_coef_[0]).tolist() == np.sign(gdm.weights_).tolist()
+    assert np.sign(gdm.coef_[0]).tolist() == np.sign(gdm.weights_).tolist()
     assert gdm.score(X, y) > 0.9
     assert gdm.classes_.tolist() == ["no", "yes"]
 
@@ -126,7 +123,7 @@ def test_a_positive_weight_speaks_for_the_second_class() -> None:
 def test_exactly_as_many_features_as_wanted(data, k: int, cut_size, C: float) -> None:
     """Exactly k are selected, also with a strong ridge, for which a few features would do."""
     gdm = GroupDiscoveryMachine(n_features_to_select=k, tau=0.4, cut_size=cut_size, C=C).fit(*data)
-    assert len(gdm.support_features_) == len(gdm.weights_) == gdm.support_coef_.shape[1] == k
+    assert len(gdm.support_features_) == len(gdm.weights_) == gdm.coef_.shape[1] == k
     assert len(set(gdm.support_features_.tolist())) == k
     assert (np.diff(np.abs(gdm.weights_)) <= 0).all()
     assert gdm.transform(data[0]).shape == (120, k)
@@ -174,18 +171,6 @@ def test_names_come_from_the_data_frame(data) -> None:
     pd.testing.assert_frame_equal(reduced, frame[names])
     with pytest.raises(ValueError, match="feature names"):
         gdm.predict(frame[frame.columns[::-1]])
-
-
-def test_coefficients_of_all_features_serve_the_selectors_of_scikit_learn(data, fitted) -> None:
-    X, y = data
-    assert fitted.coef_.shape == (1, X.shape[1])
-    np.testing.assert_allclose(fitted.decision_function(X), X @ fitted.coef_[0] + fitted.intercept_, atol=1e-12)
-    chosen = SelectFromModel(fitted, threshold=-np.inf, max_features=2, prefit=True).fit(X).get_support(indices=True)
-    strongest = np.argsort(-np.abs(fitted.support_coef_[0]))[:2]
-    assert chosen.tolist() == sorted(fitted.support_features_[strongest])
-    left = RFE(GroupDiscoveryMachine(n_features_to_select=4, tau=0.4), n_features_to_select=4, step=X.shape[1])
-    expected = GroupDiscoveryMachine(n_features_to_select=4, tau=0.4).fit(X, y)
-    assert left.fit(X, y).get_support(indices=True).tolist() == expected.get_support(indices=True).tolist()
 
 
 @pytest.mark.parametrize("groups", [True, False])

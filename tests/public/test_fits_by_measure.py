@@ -20,7 +20,7 @@ from gdm_dask.report import make_report
 FITTED = (
     "support_features_",
     "weights_",
-    "support_coef_",
+    "coef_",
     "intercept_",
     "lower_bounds_",
     "upper_bounds_",

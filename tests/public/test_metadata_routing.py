@@ -41,7 +41,7 @@ def test_weights_reach_a_step_of_a_pipeline(kind, y) -> None:
     pipeline = Pipeline([("scale", scaler), ("select", requesting(kind))]).fit(X, y, sample_weight=WEIGHTS)
     alone = requesting(kind).fit(StandardScaler().fit_transform(X), y, WEIGHTS)
     assert pipeline[-1].support_features_.tolist() == [0]
-    assert pipeline[-1].support_coef_.tolist() == alone.support_coef_.tolist()
+    assert pipeline[-1].coef_.tolist() == alone.coef_.tolist()
     weighted, plain = (pipeline.score(X, y, **given) for given in ({"sample_weight": WEIGHTS}, {}))
     assert weighted > 0.9 > plain
 

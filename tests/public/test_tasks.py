@@ -52,9 +52,9 @@ def test_classes_share_their_supports(X: np.ndarray, labels: np.ndarray) -> None
     machine = small(GroupDiscoveryMachine).fit(X, labels)
     assert sorted(j % 10 for j in machine.support_features_.tolist()) == [0, 1, 2]
     assert machine.classes_.tolist() == ["ape", "bat", "cat"]
-    assert machine.support_coef_.shape == machine.output_weights_.shape == (3, 3)
+    assert machine.coef_.shape == machine.output_weights_.shape == (3, 3)
     values = machine.decision_function(X)
-    np.testing.assert_allclose(values, X[:, machine.support_features_] @ machine.support_coef_.T + machine.intercept_)
+    np.testing.assert_allclose(values, X[:, machine.support_features_] @ machine.coef_.T + machine.intercept_)
     np.testing.assert_array_equal(machine.predict(X), machine.classes_[np.argmax(values, axis=1)])
     assert machine.score(X, labels) == np.mean(machine.predict(X) == labels) > 0.7
     np.testing.assert_allclose(machine.weights_, np.linalg.norm(machine.output_weights_, axis=0))
@@ -78,11 +78,9 @@ def test_numbers_are_predicted_in_their_units(X: np.ndarray, numbers: np.ndarray
     y = numbers[:, 0] if n_outputs == 1 else numbers
     machine = small(GroupDiscoveryRegressor, 2 if n_outputs == 1 else 3).fit(X, y)
     features = machine.support_features_
-    assert machine.support_coef_.shape == (n_outputs, len(features))
+    assert machine.coef_.shape == (n_outputs, len(features))
     assert machine.predict(X).shape == y.shape
-    np.testing.assert_allclose(
-        machine.predict(X), np.squeeze(X[:, features] @ machine.support_coef_.T + machine.intercept_)
-    )
+    np.testing.assert_allclose(machine.predict(X), np.squeeze(X[:, features] @ machine.coef_.T + machine.intercept_))
     columns = StandardScaler().fit_transform(X[:, features])
     alpha = max(1.0, len(features) / 1.2)
     np.testing.assert_allclose(machine.predict(X), Ridge(alpha).fit(columns, y).predict(columns), rtol=1e-6)
@@ -99,7 +97,7 @@ def test_a_store_gives_the_same_bits(X, labels, numbers, kind, sparse, tmp_path)
     y = labels if kind is GroupDiscoveryMachine else numbers
     store = ingest(matrix, tmp_path / "s.zarr", y, block_bytes=2000)
     machine, stored = small(kind, certify=True).fit(matrix, y), small(kind, certify=True).fit(store)
-    for name in ("support_features_", "output_weights_", "support_coef_", "intercept_", "upper_bounds_"):
+    for name in ("support_features_", "output_weights_", "coef_", "intercept_", "upper_bounds_"):
         np.testing.assert_array_equal(getattr(stored, name), getattr(machine, name))
     np.testing.assert_array_equal(stored.predict(store), machine.predict(X))
     assert stored.score(store) == machine.score(X, y)
@@ -115,7 +113,7 @@ def test_weights_equal_repetition(X, labels, numbers, kind) -> None:
     one, other = small(kind).fit(X, y, sample_weight=weights), small(kind).fit(X[repeated], y[repeated])
     assert one.support_features_.tolist() == other.support_features_.tolist()
     np.testing.assert_allclose(one.output_weights_, other.output_weights_, rtol=1e-6)
-    np.testing.assert_allclose(one.support_coef_, other.support_coef_, rtol=1e-6)
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6)
     np.testing.assert_allclose(one.intercept_, other.intercept_, rtol=1e-6)
 
 
@@ -123,7 +121,7 @@ def test_balanced_classes_count_the_same(X, labels) -> None:
     machine = small(GroupDiscoveryMachine, class_weight="balanced").fit(X, labels)
     _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     same = small(GroupDiscoveryMachine).fit(X, labels, sample_weight=(80.0 / counts)[codes])
-    np.testing.assert_allclose(machine.support_coef_, same.support_coef_, rtol=1e-9)
+    np.testing.assert_allclose(machine.coef_, same.coef_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", [GroupDiscoveryMachine, GroupDiscoveryRegressor])
@@ -135,7 +133,7 @@ def test_analyses_and_pages(X, labels, numbers, kind, tmp_path) -> None:
     assert found.accuracy_supports == pytest.approx(machine.score(X, y))
     assert stability_selection(machine, X, y, n_repeats=2).group_frequency == [1.0, 1.0, 1.0]
     report = json.loads(machine.report(tmp_path / "r.json", store=(X, y)))
-    assert len(report["supports"]["output_weights"]) == len(machine.support_coef_)
+    assert len(report["supports"]["output_weights"]) == len(machine.coef_)
     shown = [report["data"]["sides"][side] for side in report["supports"]["side"]]
     text = machine.report(tmp_path / "r.md", store=(X, y))
     assert all(name in text for name in shown)

@@ -128,7 +128,7 @@ def test_other_targets_show_what_supports_speak_for(page, tmp_path: Path, output
     assert all(sides[place] in table for place in places)
     bars = "#supports tbody svg[aria-label*=': '] rect"
     n_bars = page.execute_script("return document.querySelectorAll(arguments[0]).length", bars)
-    assert n_bars >= (0 if outputs == "number" else 3 * len(machine.support_coef_))
+    assert n_bars >= (0 if outputs == "number" else 3 * len(machine.coef_))
     # Two sides have a colour each; more have none, here and in the tiles.
     colours = "return document.querySelectorAll('.class.zero, .class.one').length"
     assert (page.execute_script(colours) > 0) == (outputs != "classes")

@@ -193,7 +193,7 @@ def test_fit_with_a_file_of_targets(tmp_path, capsys):
         code, _, err = gdm(capsys, "fit", tmp_path / "s", "--run", run, "-k", 3, "--target", tmp_path / name)
         assert code == 0, err
         model = gdm_dask.GroupDiscoveryMachine.load(run)
-        np.testing.assert_array_equal(model.support_coef_, expected.support_coef_)
+        np.testing.assert_array_equal(model.coef_, expected.coef_)
         assert model.target_ == TwoClasses(("ham", "spam"))
         assert model.predict(store).tolist() == expected.predict(store).tolist()
     (tmp_path / "y.txt").write_text("\n".join(y[::-1]) + "\n")
@@ -264,7 +264,7 @@ def test_a_store_knows_the_ids_of_its_samples(tmp_path, capsys):
     assert gdm_dask.open_store(tmp_path / "t").y.tolist() == y.tolist()
     expected = gdm_dask.GroupDiscoveryMachine(3).fit(store, y)
     found = gdm_dask.GroupDiscoveryMachine.load(tmp_path / "r")
-    np.testing.assert_array_equal(found.support_coef_, expected.support_coef_)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
 
 
 @pytest.mark.parametrize(("name", "given"), [("y.csv", ""), ("Y.CSV", ":label"), ("y.txt", "")])
