@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -183,7 +182,7 @@ def read_array(
     first, last = start // entry.chunk, -(-stop // entry.chunk)
     shape = ((last - first) * entry.chunk, *row_shape)
     dtype = entry.type_of(as_stored)
-    out = np.empty(shape, dtype) if buffers is None else buffers.take(PurePosixPath(name).name, shape, dtype)
+    out = np.empty(shape, dtype) if buffers is None else buffers.take(name.rpartition("/")[2], shape, dtype)
     for number in range(first, last):
         position = (number - first) * entry.chunk
         _read_chunk(folder, name, entry, number, out[position : position + entry.chunk], once, below)

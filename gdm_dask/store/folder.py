@@ -106,7 +106,7 @@ class Folder:
         """Read a file into work space of this thread; the result is valid until the thread's next read."""
         if not self.is_local:
             return self.read(key)
-        with open(self.path / key, "rb") as file:
+        with open(self._place(key), "rb") as file:  # making a Path takes as long as opening the file
             room = work_space("chunk read", os.fstat(file.fileno()).st_size, np.uint8)
             return room.data[: file.readinto(room.data)]
 
