@@ -16,10 +16,11 @@ from gdm_dask.cutting_plane import fit
 from gdm_dask.cutting_plane.memory import FitWork
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.data import Data
-from gdm_dask.engine.plan import TASKS_PER_THREAD, FitPlan
+from gdm_dask.engine.plan import TASKS_PER_THREAD
 from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.measures import MEASURES, PEARSON
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
+from gdm_dask.growth.rates import HeldReader
 from gdm_dask.settings.settings import choose_settings
 from gdm_dask.store import arrays
 
@@ -47,21 +48,15 @@ def decoded(monkeypatch) -> list[str]:
 
 
 @contextmanager
-def data_of(store: FeatureStore, held_bytes: int, scheduler: str = "synchronous") -> Iterator[Data]:
-    """Open a store of which `held_bytes` may be held."""
+def data_of(store: FeatureStore, scheduler: str = "synchronous", holds: bool = False) -> Iterator[Data]:
+    """Open a store behind an engine, with its blocks in memory or not."""
     blocks = store.manifest.blocks
     work = FitWork(
         [entry.nbytes for entry in blocks], [entry.stop - entry.start for entry in blocks], store.shape[1], 5, 3
     )
-
-    class Plan(FitPlan):
-        def room(self, workers):
-            return held_bytes
-
-    with (
-        open_engine(scheduler, N_WORKERS) as engine,
-        Data.stored(store, engine, Plan(**vars(work.plan(None, True)))) as data,
-    ):
+    with open_engine(scheduler, N_WORKERS) as engine, Data.stored(store, engine, work.plan(None, True)) as data:
+        if holds:
+            data = Data(engine, store.shape, store.block_starts, HeldReader(store), work.block_bytes)
         yield data
 
 
@@ -88,22 +83,16 @@ def n_chunks(store: FeatureStore) -> int:
     return sum(len(entry.crc) for block in store.manifest.blocks for entry in block.arrays.values())
 
 
-def test_a_pass_decodes_each_chunk_once_and_a_held_one_never(store, decoded) -> None:
-    with data_of(store, 0) as over:
+def test_a_pass_decodes_each_chunk_once(store, decoded) -> None:
+    with data_of(store) as over:
         top(over)
         assert len(decoded) == len(set(decoded)) == n_chunks(store)
         groups(over)
         assert len(decoded) < 2.2 * n_chunks(store)  # and the chunks of five rows
-    decoded.clear()
-    with data_of(store, store.nbytes) as over:
-        for seed in range(3):
-            top(over, seed)
-        groups(over)
-        assert len(decoded) == n_chunks(store)
 
 
 def test_tasks_are_few(store) -> None:
-    with data_of(store, store.nbytes, "threads") as over:
+    with data_of(store, "threads") as over:
         for seed in range(3):
             top(over, seed)
         assert over.counts.tasks == 3 * N_WORKERS * TASKS_PER_THREAD
@@ -112,14 +101,14 @@ def test_tasks_are_few(store) -> None:
 
 def test_what_is_not_kept_is_decoded_into_the_same_memory(store) -> None:
     supports = prepare(store.load_rows(np.arange(5)), 0.75)
-    with data_of(store, 0) as over:
+    with data_of(store) as over:
         top(over)  # takes the memory of one block
         for run in (lambda: top(over, 1), lambda: over.run(GroupPass(supports))):
             assert taken_anew(run) < BLOCK_BYTES  # the largest part: an encoded chunk
 
 
 def test_a_pass_over_held_blocks_takes_memory_for_scores_alone(store) -> None:
-    with data_of(store, store.nbytes) as over:
+    with data_of(store, holds=True) as over:
         top(over)
         rows = max(entry.stop - entry.start for entry in store.manifest.blocks)
         assert taken_anew(lambda: top(over, 1)) < 16 * rows + 300_000
@@ -129,15 +118,15 @@ def test_supports_are_made_ready_once_for_all_blocks(store, monkeypatch) -> None
     calls = []
     counted = replace(PEARSON, search=lambda *arguments: calls.append(1) or prepare(*arguments))
     monkeypatch.setitem(MEASURES, "pearson", counted)
-    with data_of(store, store.nbytes) as over:
+    with data_of(store) as over:
         fit.find_groups(over, np.arange(5), over.rows(np.arange(5)), choose_settings(*store.shape, tau=0.25))
     assert len(calls) == 1
 
 
-def test_a_block_that_is_held_is_not_overwritten(store) -> None:
-    """Half of the blocks are kept, the others share memory: scores equal those of a store in memory."""
-    with data_of(store, store.nbytes) as whole, data_of(store, store.nbytes // 2) as half:
+def test_blocks_that_share_memory_do_not_mix(store) -> None:
+    """Scores equal those of blocks that are all in memory."""
+    with data_of(store, holds=True) as whole, data_of(store) as over:
         for seed in range(3):
-            one, other = (top(over, seed).rankings[0] for over in (whole, half))
+            one, other = (top(data, seed).rankings[0] for data in (whole, over))
             np.testing.assert_array_equal(one.features, other.features)
             np.testing.assert_array_equal(one.scores, other.scores)
