@@ -173,7 +173,7 @@ def with_covariates(source: Source, covariates: Covariates, known: Sequence[str]
         within = [ChangedPart(part, partial(Slab.within, n_features=n_matrix)) for part in source.parts(max_bytes)]
         return [OneSlab(covariates.values.nbytes, partial(_behind, covariates.values, n_matrix)), *within]
 
-    return Source(replace(facts, **changed), parts)
+    return Source(replace(facts, n_beside=len(covariates.names), **changed), parts)
 
 
 def _beside(slab: Slab, values: np.ndarray, n_matrix: int) -> Slab:

@@ -109,14 +109,19 @@ def _largest_slice(task: BlockTask, parts: Partition) -> int:
     return rows * 8 + nonzeros * 12
 
 
+def _itemsize(value_type: str) -> int:
+    return 0 if value_type == "one" else dtype_of(value_type).itemsize
+
+
 def _plan_blocks(
     parts: Partition, block_bytes: int, names: list[str] | None, memory_limit: int
 ) -> list[BlockTask]:  # fmt: skip
-    itemsize = 0 if parts.value_type == "one" else dtype_of(parts.value_type).itemsize
+    itemsize = _itemsize(parts.matrix_type)
     if parts.kind == "sparse":
         plan.check_feature_space(parts.n_features, memory_limit)
         counts = feature_counts(parts.runs, parts.n_features)
-        bounds = plan.cut_blocks(counts, 4 + itemsize, block_bytes)
+        bounds = plan.cut_blocks(counts[: parts.n_matrix], 4 + itemsize, block_bytes)
+        bounds += [] if parts.n_matrix == parts.n_features else [parts.n_features]
         slices: list[Slices | None] = [*find_slices(parts.runs, bounds)]
     else:
         counts = None
@@ -125,7 +130,7 @@ def _plan_blocks(
     tasks = []
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
         own = None if counts is None else counts[start:stop]
-        size = (stop - start) * plan.ROW_BYTES
+        size, itemsize = (stop - start) * plan.ROW_BYTES, _itemsize(parts.type_of(start))
         size += (stop - start) * parts.n_samples * max(itemsize, 1) if own is None else int(own.sum()) * (4 + itemsize)
         own_names = None if names is None else names[start:stop]
         tasks.append(BlockTask(number, start, stop, size, own, slices[number], own_names))
@@ -163,8 +168,9 @@ def assemble_sparse(parts: Partition, slices: Slices, start: int, counts: np.nda
     np.cumsum(counts, dtype=np.uint32, out=indptr[1:])
     # Use work space left over from making the runs; the pieces are read into other work space.
     indices = work_space("keys 0", indptr[-1], np.uint32)
-    dtype = dtype_of(parts.value_type) if decimals is None else np.dtype(np.int32)
-    values = work_space("parsed values", 0 if parts.value_type == "one" else indptr[-1], dtype)
+    value_type = parts.type_of(start)
+    dtype = dtype_of(value_type) if decimals is None else np.dtype(np.int32)
+    values = work_space("parsed values", 0 if value_type == "one" else indptr[-1], dtype)
     cursors = indptr[:-1].copy()
     first_samples = np.array(parts.first_samples, np.uint32)
     for group in groups(runs, slices, most_bytes):
@@ -189,7 +195,7 @@ def assemble_sparse(parts: Partition, slices: Slices, start: int, counts: np.nda
             raise BadInput(
                 f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first"
             )
-    stored = None if parts.value_type == "one" else values
+    stored = None if value_type == "one" else values
     means, norms = sparse_moments(indptr, stored, parts.n_samples, None if decimals is None else 10.0**decimals)
     check_moments(means, norms, start)
     return Block(start, start + len(counts), parts.n_samples, stored, means, norms, indptr, indices, decimals=decimals)

@@ -40,6 +40,12 @@ class Partition:
     value_type: str
     target: Target | None
     packed_targets: np.ndarray | None
+    n_matrix: int  # features before the covariates, which have blocks of their own
+    matrix_type: str  # of their values
+
+    def type_of(self, start: int) -> str:
+        """Return the type of the values of a block that begins with this feature."""
+        return self.matrix_type if start < self.n_matrix else self.value_type
 
     @property
     def nnz(self) -> int:
@@ -133,9 +139,14 @@ def summarise(runs: list[Run], facts: SourceFacts, options: IngestOptions, targe
         raise BadInput(f"{where}: a store can hold at most {MAX_COUNT} samples, got {n_samples}")
     first_samples = np.concatenate([[0], np.cumsum([run.n_samples for run in runs])])[:-1].tolist()
     target, packed = _targets(runs, first_samples, n_samples, facts, options.task, target)
+    value_type = widest([run.value_type for run in runs])
+    matrix_type = widest([run.value_type for run in runs[1 if facts.n_beside else 0 :]])
+    if matrix_type == "one" != value_type:
+        matrix_type = "uint8"
     return Partition(
-        facts.kind, runs, first_samples, n_samples, n_features, widest([run.value_type for run in runs]), target, packed
-    )
+        facts.kind, runs, first_samples, n_samples, n_features, value_type, target, packed, n_features - facts.n_beside,
+        matrix_type,
+    )  # fmt: skip
 
 
 def _targets(

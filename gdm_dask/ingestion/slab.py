@@ -15,7 +15,6 @@ class Slab:
     """Consecutive samples with all of their features, or loose nonzeros of any samples."""
 
     n_samples: int  # 0 if `samples` are numbers within the whole set
-    first_sample: int | None = None  # number of the first one within the whole set, if the source knows it
     labels: np.ndarray | None = None  # if the source carries them
     features: np.ndarray | None = None  # of the nonzeros, uint32
     samples: np.ndarray | None = None  # of the nonzeros, uint32; within the slab, or within the whole set
@@ -24,6 +23,7 @@ class Slab:
     skipped: int = 0  # malformed lines
     unseen: int = 0  # nonzeros that were dropped because their feature is beyond the known ones
     entries: int = 0  # read from the source, zeros included, if it declares their number
+    first_sample: int | None = None  # number of the first one within the whole set, if the source knows it
 
     def within(self, n_features: int) -> Slab:
         """Return the slab in a space of `n_features`: later features are dropped and counted, missing ones are zero.
@@ -81,7 +81,7 @@ class Slab:
 def dense_slab(rows: np.ndarray, first_sample: int) -> Slab:
     """Make a slab of dense rows of samples."""
     check_finite(rows, first_sample)
-    return Slab(rows.shape[0], first_sample, dense=rows)
+    return Slab(rows.shape[0], dense=rows, first_sample=first_sample)
 
 
 def sparse_slab(
@@ -92,7 +92,8 @@ def sparse_slab(
     check_finite(values, first_sample, samples, features)
     values = as_floats(values)
     features, samples = features.astype(np.uint32, copy=False), samples.astype(np.uint32, copy=False)
-    return Slab(n_samples, first_sample, None, features, samples, values, entries=entries).only(values != 0)
+    slab = Slab(n_samples, None, features, samples, values, entries=entries, first_sample=first_sample)
+    return slab.only(values != 0)
 
 
 def check_finite(

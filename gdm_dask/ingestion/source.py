@@ -122,6 +122,7 @@ class SourceFacts:
     in_memory: bool = False  # the parts hold the data themselves, and are therefore read in this process
     n_samples: int | None = None
     n_features: int | None = None
+    n_beside: int = 0  # of them, covariates: the last ones, all in the first slab
     n_entries: int | None = None  # that a file declares, zeros included
     labels: np.ndarray | Column | None = None  # or numbers; None if the slabs carry them, or if there are none
     sample_weight: np.ndarray | None = None  # from a column

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from helpers.sources import SOURCES, counts
 from helpers.store_helpers import gdm
 
@@ -77,6 +78,29 @@ def test_covariates_of_a_file(tmp_path, name, between, columns) -> None:
     np.testing.assert_array_equal(store.to_scipy().toarray().T, np.hstack([X, expected]))
     assert store.feature_names[9:] == NAMES
     assert store.target is None
+
+
+@pytest.mark.parametrize("run_bytes", ["2000", None])
+@pytest.mark.parametrize(("most", "wanted"), [(1, "uint8"), (2, "uint8"), (1.1, "float32")])
+def test_covariates_do_not_widen_the_values_of_the_matrix(tmp_path, run_bytes, most, wanted) -> None:
+    rng = np.random.default_rng(0)
+    X = sp.random_array((300, 200), density=0.3, rng=rng, format="csr")
+    X.data = rng.choice(np.array([1, most], np.float32 if most == 1.1 else np.float64), X.nnz)
+    ids = [f"s{number}" for number in range(300)]
+    frame, expected = some_covariates(ids)
+    frame["age"] += 0.1
+    expected[:, 0] += 0.1
+    store = gdm_dask.ingest(X, tmp_path / "a", rng.integers(0, 2, 300), covariates=frame, run_bytes=run_bytes)
+    types = [block.arrays["values"].dtype for block in store.manifest.blocks]
+    assert (types[:-1], store.manifest.value_type) == ([wanted] * (len(types) - 1), "float64")
+    assert store.manifest.blocks[-1].start == 200
+    np.testing.assert_array_equal(store.to_scipy().toarray().T, np.hstack([X.toarray(), expected]))
+    store.verify()
+    machine = GroupDiscoveryMachine(6).fit(store)
+    same = gdm_dask.ingest(np.hstack([X.toarray(), expected]), tmp_path / "b", store.y)
+    given = GroupDiscoveryMachine(6, include=[200, 201, 202, 203]).fit(same)
+    np.testing.assert_array_equal(machine.support_features_, given.support_features_)
+    np.testing.assert_allclose(machine.coef_, given.coef_, rtol=1e-9, atol=1e-12)
 
 
 def test_columns_of_obs_are_covariates(tmp_path) -> None:

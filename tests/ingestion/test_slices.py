@@ -56,7 +56,10 @@ def test_blocks_are_those_of_the_whole_matrix(
         bounds = [0, *sorted(rng.integers(0, n_features, 2).tolist()), n_features]
         first_samples = [k * n_samples for k in range(len(runs))]
         value_type = widest([run.value_type for run in runs])
-        parts = Partition("sparse", runs, first_samples, len(runs) * n_samples, n_features, value_type, None, None)
+        parts = Partition(
+            "sparse", runs, first_samples, len(runs) * n_samples, n_features, value_type, None, None, n_features,
+            value_type,
+        )  # fmt: skip
         for slices, (start, stop) in zip(find_slices(runs, bounds), itertools.pairwise(bounds), strict=True):
             block = assemble_sparse(parts, slices, start, counts[start:stop], most_bytes).as_numbers()
             assert block.indptr is not None

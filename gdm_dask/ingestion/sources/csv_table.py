@@ -83,7 +83,7 @@ def _parse(
     version = tuple(map(int, pd.__version__.split(".")[:2]))
     exact: Any = {} if version >= (3, 1) else {"float_precision": "round_trip"}
     if not rows.strip():
-        return Slab(0, 0, dense=np.zeros((0, len(columns.features))))
+        return Slab(0, dense=np.zeros((0, len(columns.features))), first_sample=0)
     try:
         frame = pd.read_csv(
             io.BytesIO(rows), sep=separator, header=None, names=list(range(len(columns.names))), index_col=False,
@@ -101,7 +101,8 @@ def _parse(
         return Slab(len(values), dense=values)
     if len(values) != rows.count(b"\n") + (rows[-1:] != b"\n"):
         raise BadInput(f"{path}: some lines are empty: remove them, so that lines and samples have the same numbers")
-    return Slab(len(values), (before() if lines_before is None else lines_before) - 1, dense=values)
+    first = (before() if lines_before is None else lines_before) - 1
+    return Slab(len(values), dense=values, first_sample=first)
 
 
 def _check(path: str, separator: str, columns: Columns, rows: bytes, lines_before: Callable[[], int]) -> None:

@@ -83,4 +83,4 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
     labels, features, values = (arrays[name][: ends[name]] for name in ("labels", "features", "values"))
     indptr = arrays["indptr"][: len(labels) + 1]
     samples = samples_of(indptr, work_space("parsed samples", len(features), np.uint32))
-    return Slab(len(labels), None, labels, features, samples, values, skipped=skipped, unseen=unseen)
+    return Slab(len(labels), labels, features, samples, values, skipped=skipped, unseen=unseen)

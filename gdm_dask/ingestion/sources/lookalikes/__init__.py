@@ -169,7 +169,7 @@ def generate(lookalike: Lookalike, seed: int, start: int, stop: int) -> Slab:
         indptr[first + 1 : first + len(pointers)] = indptr[first] + pointers[1:]
         pieces.append((features[: pointers[-1]].copy(), values[: pointers[-1]].copy()))
     found = [np.concatenate(part) for part in zip(*pieces, strict=True)]
-    return Slab(len(numbers), None, labels, found[0], samples_of(indptr), found[1])
+    return Slab(len(numbers), labels, found[0], samples_of(indptr), found[1])
 
 
 def lookalike_parts(lookalike: Lookalike, seed: int, start: int, stop: int) -> list[OneSlab]:
