@@ -190,8 +190,7 @@ def _rows_of_samples(rows: list[list[str]], ids: Sequence[str] | None, path: str
     if len(named) == 2:
         ways.append(([f"{row[named[_FAMILY]]}_{row[place]}" for row in rows], list(ids)))
     short = [_SUFFIX.sub("", name) for name in ids]
-    if len(set(short)) == len(set(ids)):
-        ways.append(([_SUFFIX.sub("", key) for key in keys], short))
+    ways.append(([_SUFFIX.sub("", key) for key in keys], short))
     for keys, samples in ways:
         known = set(samples)
         row_of = {key: number for number, key in enumerate(keys)}
@@ -200,6 +199,11 @@ def _rows_of_samples(rows: list[list[str]], ids: Sequence[str] | None, path: str
         n_found = int((found >= 0).sum())
         # Are these ids, and not numbers of another meaning that happen to be equal?
         if 2 * n_found >= (min(len(ids), len(rows)) if differ else len(ids)) or (named and n_found):
+            if len(known) < len(set(ids)):
+                raise BadInput(
+                    f"{path}: the ids lack the number of the well, such as -1, but samples of several wells then have "
+                    "the same id: add it"
+                )
             twice = [key for key, count in Counter(keys).items() if count > 1 and key in known]
             if twice:
                 raise BadInput(f"{path}: sample {twice[0]!r} has more than one line. Give each sample one line.")

@@ -144,6 +144,11 @@ def test_ids_as_they_are_written_in_this_field(tmp_path, lines, ids, found) -> N
     [
         (["FID IID x", "F0 b 2", "F0 a 1"], ["c", "d"], "the ids are those of other samples: they begin with"),
         (["cell x", "AA-1 1", "AC-1 2", "AG-1 2"], ["TA-1", "TC-1", "TG-1"], "the ids are those of other samples"),
+        (
+            ["cell x", "AA 1", "AC 2", "AG 3"],
+            ["AA-1", "AC-1", "AA-2"],
+            "samples of several wells then have the same id",
+        ),
         (["F0 a 1", "F0 b 2"], ["a", "b"], "line 1: must name the columns, got F0 a 1"),
         (["IID x", "a 1", "b 1 2"], ["a", "b"], "line 3: lines have 2 and 3 values"),
     ],
