@@ -92,7 +92,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             given, the weights of a store are used, if it has any.
         callback : callable, optional
             Called with an `Iteration` after each cut; while folds choose C, after each cut of the most shrunk
-            candidate.
+            candidate; of a winner solved after the folds, too.
         checkpoint : path, optional
             File that holds the state after each cut, or after each read while folds choose C. A fit of the same store
             with the same parameters continues from it and ends with the same machine, to the bit.

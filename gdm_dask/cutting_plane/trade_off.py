@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 RIDGE_FACTORS = (*C_FACTORS, 6.0)
 #: Accuracy of the judging machines.
 RIDGE_TOL = 1e-4
+#: Candidates with the same supports have the same loss up to this part of it: rounding must not choose between them.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -112,17 +114,18 @@ class Trials:
     def search(self) -> tuple[Problem, TradeOff]:
         """Return the winning candidate's problem on all samples, and how it won.
 
-        All problems share the reads if they fit into memory. Otherwise the folds take turns and the winner is solved
-        after them: the result is the same.
+        All problems share the reads of a store if they fit into memory. Otherwise the folds take turns. After them, or
+        if there is nothing to read, the winner alone is solved on all samples: the result is the same.
         """
         n_candidates, n_fitting = len(self._candidates), self._data.n_problems
         parts = range(n_candidates, n_candidates * (1 + len(self._splits)))
-        is_roomy = n_fitting >= len(parts) + n_candidates
-        if is_roomy:
+        is_roomy = n_fitting >= parts.stop
+        if is_roomy and self._data.is_read:
             self._solve(range(parts.stop))
             self._judge()
         else:
-            logger.info("choosing C in turns: the memory has room for %d of %d problems", n_fitting, parts.stop)
+            if not is_roomy:
+                logger.info("choosing C in turns: the memory has room for %d of %d problems", n_fitting, parts.stop)
             for first in range(parts.start, parts.stop, n_fitting):
                 if self._solve(parts[first - parts.start :][:n_fitting]):
                     self._judge()
@@ -130,7 +133,7 @@ class Trials:
                     self._save()
         losses = np.array([self._losses[number] for number in parts]).reshape(len(self._splits), n_candidates, -1)
         found = decide(self._candidates, losses, self._task.name == "numbers")
-        if not is_roomy:
+        if found.chosen not in self._problems:
             self._solve([found.chosen])
         return self._problems[found.chosen], found
 
@@ -227,7 +230,7 @@ def decide(candidates: Sequence[Settings], losses: np.ndarray, paired: bool = Fa
     first = int(np.argmin(means))
     gaps = mine - mine[:, [first]]
     allowed = gaps.std(axis=0, ddof=1) / np.sqrt(n_folds) if paired else errors[first]
-    chosen = int(np.argmax(gaps.mean(axis=0) <= allowed))
+    chosen = int(np.argmax(gaps.mean(axis=0) <= allowed + ROUNDING * means[first]))
     table = tuple(
         Candidate(one.C, one.n_supports or 0, float(loss), float(error))
         for one, loss, error in zip(candidates, means, errors, strict=True)

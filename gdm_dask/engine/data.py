@@ -126,6 +126,11 @@ class Data:
         return stack(found).rows(np.argsort(np.concatenate(places)))
 
     @property
+    def is_read(self) -> bool:
+        """Whether a pass reads from a store; False for a matrix in memory."""
+        return self._plan is not None
+
+    @property
     def n_parts(self) -> int:
         """Number of tasks of a pass."""
         return len(self._parts())

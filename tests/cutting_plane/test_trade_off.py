@@ -98,6 +98,13 @@ def test_numbers_are_compared_fold_by_fold() -> None:
     assert decide(candidates, losses, paired=True).chosen == 1
 
 
+@pytest.mark.parametrize("paired", [False, True])
+def test_rounding_does_not_choose_between_candidates_of_equal_loss(paired: bool) -> None:
+    candidates = [choose_settings(10, 40, k=2, C=C) for C in (1.0, 2.0, 3.0)]
+    losses = np.ones((4, 1)) * (0.05 * (1.0 + np.array([4e-16, 2e-16, 0.0])))
+    assert decide(candidates, losses[:, :, None], paired=paired).chosen == 0
+
+
 def test_a_fold_is_judged_by_a_machine_on_its_supports() -> None:
     X, y = informative(40, 80, 1, "noise")
     fold = splits_of(y, 4)[0]
@@ -127,10 +134,18 @@ def test_a_fold_without_a_feature_that_differs_is_judged_by_the_intercept() -> N
     assert held_out_losses(problem, 2, fold.test, y[None, fold.test]) == [pytest.approx(0.75)] * len(RIDGE_FACTORS)
 
 
-def searched(X: np.ndarray, y: np.ndarray, k: int = 6) -> trade_off.Trials:
+class Recorded(trade_off.Trials):
+    """Trials that keep the problems on folds."""
+
+    def _judge(self) -> None:
+        self.judged = dict(self._problems)
+        super()._judge()
+
+
+def searched(X: np.ndarray, y: np.ndarray, k: int = 6) -> Recorded:
     settings = settings_from(GroupDiscoveryMachine(k).get_params(), len(X), "two classes", y[None])
     with data_of(memory(X, False)) as data:
-        trials = trade_off.Trials(data, y[None], settings, None)
+        trials = Recorded(data, y[None], settings, None)
         trials.search()
     return trials
 
@@ -146,10 +161,11 @@ def test_what_a_fold_holds_out_does_not_reach_its_selection() -> None:
     assert n_candidates == 3
     second = range(2 * n_candidates, 3 * n_candidates)
     for number in second:
-        assert one._problems[number].cuts == two._problems[number].cuts
-        np.testing.assert_array_equal(one._problems[number].master.duals, two._problems[number].master.duals)
+        assert one.judged[number].cuts == two.judged[number].cuts
+        np.testing.assert_array_equal(one.judged[number].master.duals, two.judged[number].master.duals)
         assert one._losses[number] != two._losses[number]
-    assert one._problems[0].cuts != two._problems[0].cuts
+    (winner,), (other_winner,) = one._problems.values(), two._problems.values()  # on all samples
+    assert winner.cuts != other_winner.cuts
     # same data in another form, between fits of other data: same choice
     first = GroupDiscoveryMachine(6).fit(X.T, y)
     GroupDiscoveryMachine(6).fit(other.T, y).predict(X.T)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,9 +68,10 @@ def test_classes_share_their_supports(X: np.ndarray, labels: np.ndarray) -> None
     assert {support: group.tolist() for support, group in machine.groups_.items()} == expected
 
 
-def test_all_classes_share_the_reads(X: np.ndarray, labels: np.ndarray) -> None:
-    several = small(GroupDiscoveryMachine).fit(X, labels)
-    two = small(GroupDiscoveryMachine).fit(X, labels == "ape")
+def test_all_classes_share_the_reads(tmp_path: Path, X: np.ndarray, labels: np.ndarray) -> None:
+    store = ingest(X, tmp_path / "train.zarr")
+    several = small(GroupDiscoveryMachine).fit(store, labels)
+    two = small(GroupDiscoveryMachine).fit(store, labels == "ape")
     assert several.counts_["passes"] == two.counts_["passes"]
 
 
