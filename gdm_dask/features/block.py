@@ -51,9 +51,9 @@ class AlignedArrays:
         self.__setstate__(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(
-            {name: aligned(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
-        )
+        shifted = {name: array.copy(order="K") for name, array in state.items()
+                   if isinstance(array, np.ndarray) and not array.flags.aligned}  # fmt: skip
+        vars(self).update(state | shifted)
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,8 @@ class Master:
             raise ValueError("add a cut before solving")
         tol = self.tol if tol is None else _checked_tol(tol)
         newton, before = self._newton, self._newton.point
-        W = np.pad(before.W, ((0, 0), (0, self.rows.n_rows - before.W.shape[1])))
+        W = np.zeros((len(before.W), self.rows.n_rows))
+        W[:, : before.W.shape[1]] = before.W
         W[:, members @ mu == 0] = 0.0
         newton.A = vectors(*self.targets.shape)  # the previous solution holds the old duals
         newton.solve(members, Point(W, before.b, mu), self.C, tol)

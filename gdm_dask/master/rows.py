@@ -155,7 +155,7 @@ class Rows:
 
     def over_ranges(self, function: Callable[[int, int], Result]) -> list[Result]:
         """Call a function on every range of samples, on as many threads as cores; results are in order."""
-        return in_parallel(function, *zip(*self._ranges, strict=True))
+        return in_parallel(lambda part: function(*part), self._ranges)
 
     def project(self, weights: np.ndarray, out: np.ndarray) -> None:
         """Write W Z into `out`: one value for each output and sample.
@@ -274,7 +274,7 @@ class Rows:
             moments.sums[at[new:]] += block[new:] @ weights
             # Numpy releases the GIL here; scipy's dsyrk does not.
             square += (block[new:] * weights) @ block.T
-        moments.gram[np.ix_(at[new:], at)] += np.tril(square, new)
+        moments.gram[np.ix_(at[new:], at) if self.has_sparse else slice(new, None)] += square
 
     def _add_across(self, across: np.ndarray, first: int, changed: Changed) -> None:
         """Add the products of sparse and dense rows over some samples; at least one of a pair is `first` or later."""
@@ -308,8 +308,9 @@ class Moments:
 
     def padded(self, n_rows: int) -> Moments:
         """Return a copy with zeros for further features."""
-        more = n_rows - self.sums.size
-        return Moments(np.pad(self.gram, (0, more)), np.pad(self.sums, (0, more)), self.count)
+        found, known = Moments.zeros(n_rows), self.sums.size
+        found.gram[:known, :known], found.sums[:known], found.count = self.gram, self.sums, self.count
+        return found
 
     def subset(self, chosen: np.ndarray) -> Moments:
         """Return the sums of some features, given by increasing positions."""
@@ -340,7 +341,7 @@ def in_parallel(function: Callable[..., Result], *items: Iterable[Any]) -> list[
     [8, 9]
     """
     calls = list(zip(*items, strict=True))
-    if min(len(calls), n_cores()) <= 1 or getattr(_in_pool, "is_here", False):
+    if len(calls) <= 1 or n_cores() == 1 or getattr(_in_pool, "is_here", False):
         return [function(*call) for call in calls]
     return list(_threads(n_cores(), os.getpid()).map(lambda call: function(*call), calls))
 

@@ -284,23 +284,49 @@ def changed_spans(
     room = _most_entries(bounds, begin, end)
     some_bounds, some_places = np.empty((len(bounds), 2), np.int64), np.empty(room, np.uint16)
     some_values = None if values is None else np.empty(room, values.dtype)
-    numbers = np.zeros(SPAN, np.uint16)
+    changed, numbers, part = np.empty(SPAN, np.int64), np.empty(SPAN, np.uint16), np.empty(SPAN)
     for span, samples in spans(begin, end):
-        changed = np.flatnonzero(change[samples] != 0)  # NumPy takes many times as long for integers
-        if RARE * changed.size >= samples.stop - samples.start:
-            yield samples, weighted(change, w, samples), (bounds, places, values, span)
-        elif changed.size:
-            numbers[changed] = np.arange(1, changed.size + 1)
+        n_changed = _find_changed(change, w, samples.start, samples.stop, changed, numbers, part)
+        if RARE * n_changed >= samples.stop - samples.start:
+            yield samples, part[: samples.stop - samples.start], (bounds, places, values, span)
+        elif n_changed:
             _pick(bounds, places, values, span, numbers, some_bounds, some_places, some_values)
-            numbers[changed] = 0
-            changed += samples.start
-            yield changed, weighted(change, w, changed), (some_bounds, some_places, some_values, 0)
+            yield changed[:n_changed], part[:n_changed], (some_bounds, some_places, some_values, 0)
 
 
-def _most_entries(bounds: np.ndarray, begin: int, end: int) -> int:
+@kernel
+def _most_entries(bounds, begin, end):  # type: ignore[no-untyped-def]
     """Return the largest number of entries in a span."""
-    in_spans = bounds[:, begin // SPAN : -(-end // SPAN) + 1].sum(axis=0)
-    return int(np.diff(in_spans).max(initial=0))
+    most = 0
+    for span in range(begin // SPAN, -(-end // SPAN)):
+        total = 0
+        for j in range(bounds.shape[0]):
+            total += bounds[j, span + 1] - bounds[j, span]
+        most = max(most, total)
+    return most
+
+
+@kernel
+def _find_changed(change, w, begin, end, changed, numbers, part):  # type: ignore[no-untyped-def]
+    """Find the samples of a span that change, give them numbers from 1 on, and return how many there are.
+
+    `part` receives the change times the weight of these samples; of all samples of the span unless they are few.
+    """
+    n_changed = 0
+    for i in range(begin, end):
+        numbers[i - begin] = 0
+        if change[i] != 0:
+            changed[n_changed] = i
+            n_changed += 1
+            numbers[i - begin] = n_changed
+    if RARE * n_changed >= end - begin:
+        for i in range(begin, end):
+            part[i - begin] = change[i] if w is None else change[i] * w[i]
+    else:
+        for k in range(n_changed):
+            i = changed[k]
+            part[k] = change[i] if w is None else change[i] * w[i]
+    return n_changed
 
 
 @kernel
