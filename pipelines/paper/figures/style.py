@@ -28,9 +28,9 @@ STYLE = {"font.size": 9, "lines.markersize": 4.5, "lines.linewidth": 1.2, "svg.h
 
 
 def look_of(method: str) -> dict[str, Any]:
-    """Return the look of a method; each without one of its own gets a colour, the same in all panels."""
+    """Return the look of a method; each without one of its own gets dashes in a colour, the same in all panels."""
     others = [name for name in registry.method_names() if name not in LOOKS]
-    return LOOKS[method] if method in LOOKS else {"color": f"C{others.index(method)}", "marker": "."}
+    return LOOKS[method] if method in LOOKS else {"color": f"C{others.index(method)}", "marker": ".", "linestyle": "-."}
 
 
 def order_of(method: str) -> int:
