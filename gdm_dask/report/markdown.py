@@ -54,8 +54,9 @@ def _facts(report: dict[str, Any]) -> str:
     rows = [["features", f"{data['n_features']:,}"]]
     if data["class_counts"] is not None:
         counted = zip(data["classes"], data["class_counts"], strict=True)
-        of = "" if data["kind"] == "numbers" else "of class "
-        rows.append(["samples", ", ".join(f"{count:,} {of}{escape(name)}" for name, count in counted)])
+        is_numbers = data["kind"] == "numbers"  # then all samples are one class
+        texts = (f"{count:,}" if is_numbers else f"{count:,} of class {escape(name)}" for name, count in counted)
+        rows.append(["samples", ", ".join(texts)])
     rows.append(["supports", f"{facts['n_supports']:,}"])
     if facts["n_affiliated"] is not None:
         affiliated = f"{facts['n_affiliated']:,}, the largest group has {facts['largest_group']:,} members"

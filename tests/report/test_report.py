@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from gdm_dask import GroupDiscoveryMachine, ingest, plot, stability_selection
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, plot, stability_selection
 from gdm_dask.analysis.importance import level
 from gdm_dask.errors import BadInput
 from gdm_dask.notebook import card
@@ -221,6 +221,16 @@ def test_markdown_escapes_names() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| 5 |")]
     assert len(rows[0]) < 500
     assert "(10,005 characters)" in rows[0].replace("\\", "")
+
+
+def test_markdown_counts_samples_by_class_or_all() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 8))
+    regressor = GroupDiscoveryRegressor(2).fit(X, X[:, 0] + X[:, 1])
+    assert "| samples | 60 |" in render(gather(regressor), "md")
+    labels = np.repeat(["case", "control"], 30)
+    machine = GroupDiscoveryMachine(2).fit(X, labels)
+    assert "| samples | 30 of class case, 30 of class control |" in render(gather(machine), "md")
 
 
 def test_accuracy_and_importance_need_data(machine) -> None:
