@@ -14,7 +14,7 @@ $(VENV)/.demo: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.demo
-	$(BIN)/gdm demo
+	$(BIN)/gdm demo --folder runs/demo --overwrite
 
 $(VENV)/.installed: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,lint]"

@@ -132,8 +132,8 @@ def log_iteration(iteration: Iteration) -> None:
     logger.info("%s", iteration)
 
 
-def summarise(model: FittedModel, run: Path, more: Sequence[tuple[str, str]] = ()) -> None:
-    """Print the result of a fit, and more facts."""
+def summarise(model: FittedModel, run: Path | None, more: Sequence[tuple[str, str]] = ()) -> None:
+    """Print the result of a fit, and more facts; `run` is None if its files are not kept."""
     from gdm_dask.report.summary import certificate, outcome, trade_off
 
     groups = "not searched for"
@@ -143,11 +143,12 @@ def summarise(model: FittedModel, run: Path, more: Sequence[tuple[str, str]] = (
     parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in model.timings_.items() if name != "total")
     entered, proved = model.history_[-1].n_supports, certificate(model)
     gap = f"gap {model.gap_:.3g}, " if model.get_params()["n_features_to_select"] is None else ""
+    prints_all = "" if run is None else f"; gdm groups {shlex.quote(str(run))} prints all"
     show(
         [
-            ("run", str(run)),
+            *([] if run is None else [("run", str(run))]),
             ("supports", f"{len(model.support_features_):,} of {model.n_features_in_:,} features" + _demanded(model)),
-            ("strongest", f"{_strongest(model)}; gdm groups {shlex.quote(str(run))} prints all"),
+            ("strongest", _strongest(model) + prints_all),
             ("groups", groups),
             ("redundancy", f"{model.redundancy_rate_:.4f}"),
             ("cuts", f"{model.n_cuts_}, {entered:,} supports entered, {gap}{outcome(model)}"),

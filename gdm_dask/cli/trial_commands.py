@@ -48,7 +48,7 @@ def synth(
 
 @app.command()
 def demo(
-    folder: Annotated[Path | None, typer.Option(help="Folder to keep the stores and the result in.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder to keep the stores, the model and its report in.")] = None,
     n_features_to_select: Annotated[
         int, typer.Option("--n-features-to-select", "-k", help="Number of supports to select.")
     ] = 100,
@@ -70,7 +70,8 @@ def demo(
         out.print(f"[bold]fit[/]       {n_features_to_select} supports, tau = 0.25")
         model = GroupDiscoveryMachine(n_features_to_select, verbose=1).fit(train)
         model.save(place / "run")
-        summarise(model, place / "run")
+        model.report(place / "report.html", test=test)
+        summarise(model, folder and place / "run")
         assert model.groups_ is not None
         facts = evaluate(model, test)
         found = compare_groups(model.groups_, data.groups)
@@ -82,5 +83,6 @@ def demo(
                     f"{found.n_found} of {found.n_planted} found; {found.precision:.0%} of supports are in one",
                 ),
                 ("group members", f"recovered with a mean F1 of {found.f1:.3f}"),
+                *([("report", str(place / "report.html"))] if folder else []),
             ]
         )

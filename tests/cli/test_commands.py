@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 import time
 from pathlib import Path
 
@@ -49,6 +50,19 @@ def test_the_demo_replaces_nothing_by_itself(capsys, store) -> None:
     code, _, err = gdm(capsys, "demo", "--folder", store.parent)
     assert (code, "train.zarr exists" in err) == (2, True)
     assert open_store(store).fingerprint == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_demo_names_only_what_it_leaves(capsys, tmp_path: Path, monkeypatch, kept: bool) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / "demo"
+    code, out, _ = gdm(capsys, "demo", "-k", "5", *(("--folder", folder) if kept else ()))
+    assert code == 0
+    assert re.search(r"^test accuracy +0\.\d+ with 5 of 10,000 features$", out, re.MULTILINE)
+    named = {Path(word) for word in re.findall(rf"{re.escape(str(tmp_path))}\S*", out)}
+    assert named == ({folder / "run", folder / "report.html"} if kept else set())
+    assert all(path.exists() for path in named)
 
 
 def test_a_warning_is_a_line_of_the_log(store, tmp_path: Path) -> None:
