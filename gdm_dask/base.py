@@ -123,6 +123,10 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.names_ = find_names(self, X)
         self.timings_["compiling"] = compile_seconds() - compiled
         self.timings_["total"] = time.perf_counter() - began
+        if self.verbose:
+            found_of = f"supports: {len(self.support_features_):,} of {self.n_features_in_:,} features"
+            done = f"{found_of}, reads: {self.counts_['passes']}, {self.timings_['total']:.2f} s in total"
+            print(done, file=sys.stderr, flush=True)
         return self
 
     def _reporter(self, callback: Callable[[Iteration], None] | None) -> Callable[[Iteration], None] | None:

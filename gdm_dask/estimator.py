@@ -96,7 +96,7 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
         Memory of all processes together, such as ``"2GB"``. By default the memory of the cluster's workers, or a
         quarter of this machine's.
     verbose : int
-        1 prints a line for each cut.
+        1 prints a line for each cut and one at the end, to the standard error.
     n_workers : int, optional
         Number of workers of a scheduler on this machine; one per core by default.
 

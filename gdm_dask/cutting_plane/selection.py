@@ -109,8 +109,9 @@ def warn_of_fewer(problem: Problem, k: int) -> None:
     """Warn if fewer supports were found than wanted."""
     n_found = problem.supports.n_entered
     if n_found < k:
+        found = "1 support feature was" if n_found == 1 else f"{n_found} support features were"
         warnings.warn(
-            f"{n_found} support features were found, fewer than n_features_to_select={k}: {_why_fewer(problem)}",
+            f"{found} found, fewer than n_features_to_select={k}: {_why_fewer(problem)}",
             UserWarning,
             stacklevel=4,
         )

@@ -44,7 +44,14 @@ def computed(values: Any) -> Any:
 
 def as_pandas(data: Any) -> Any:
     """Return a table of Polars, Arrow or another library as a pandas DataFrame; anything else unchanged."""
-    return data.to_pandas() if hasattr(data, "to_pandas") else data
+    if not hasattr(data, "to_pandas"):
+        return data
+    try:
+        return data.to_pandas()
+    except ModuleNotFoundError:  # Polars converts by Arrow's Python package, which need not be installed
+        from pandas import DataFrame
+
+        return DataFrame({name: data[name].to_numpy() for name in data.columns})
 
 
 def without_columns(table: Any, drop: Sequence[str]) -> Any:

@@ -21,6 +21,7 @@ from gdm_dask.model import FittedModel
 from gdm_dask.report.gather import gather
 from gdm_dask.report.markdown import to_markdown
 from gdm_dask.store.folder import write_whole
+from gdm_dask.system.resources import format_bytes
 
 #: Parts of the script, in the order of their dependencies.
 SCRIPTS = ("base", "charts", "table", "group", "overview", "supports", "map", "images", "insight", "main")
@@ -110,7 +111,16 @@ def render(report: dict[str, Any], form: str = "html") -> str:
     return FORMS[form](report)
 
 
-def make_report(machine: FittedModel, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
+class ReportText(str):
+    """Text of a report, shown by its name and size: a notebook would print the whole page."""
+
+    name = "report"
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, {format_bytes(len(self))}>"
+
+
+def make_report(machine: FittedModel, path: str | os.PathLike[str] | None = None, **options: Any) -> ReportText:
     """Gather a report, write it if a path is given, and return its text.
 
     Parameters
@@ -125,7 +135,8 @@ def make_report(machine: FittedModel, path: str | os.PathLike[str] | None = None
     form = "html" if path is None else form_of(path)
     if path is not None and not Path(path).absolute().parent.is_dir():
         raise BadInput(f"{Path(path).parent}: the folder for the report does not exist")
-    text = render(gather(machine, **options), form)
+    text = ReportText(render(gather(machine, **options), form))
     if path is not None:
+        text.name = os.fspath(path)
         write_whole(Path(path), text.encode())
     return text

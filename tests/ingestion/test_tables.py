@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,21 @@ def test_tables_of_other_libraries(tmp_path: Path, library: str) -> None:
     ):
         with pytest.raises(BadInput, match=f"column 'name' of the DataFrame {message}"):
             gdm_dask.GroupDiscoveryMachine(3).fit(convert(X.assign(name=values)), y)
+
+
+def test_a_polars_table_needs_no_arrow_package(monkeypatch) -> None:
+    table = some_table().reset_index(drop=True)
+    X, y = table.drop(columns="diagnosis"), table["diagnosis"]
+    expected = gdm_dask.GroupDiscoveryMachine(3).fit(X, y)
+    frame, labels = polars.from_pandas(X), polars.Series(y.tolist())
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    machine = gdm_dask.GroupDiscoveryMachine(3).fit(frame, labels)
+    assert machine.supports_.equals(expected.supports_)
+    assert machine.predict(frame).tolist() == expected.predict(X).tolist()
+    for values, message in (("x", "does not hold numbers"), ([None] + [1] * (N_SAMPLES - 1), "contains NaN")):
+        bad = frame.with_columns(polars.lit(values).alias("name") if values == "x" else polars.Series("name", values))
+        with pytest.raises(BadInput, match=f"column 'name' of the DataFrame {message}"):
+            gdm_dask.GroupDiscoveryMachine(3).fit(bad, y)
 
 
 def test_a_table_that_is_not_computed_is_refused_by_scikit_learn() -> None:

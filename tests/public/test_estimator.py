@@ -138,6 +138,11 @@ def test_fewer_features_than_wanted_is_a_warning_with_their_number(data) -> None
     assert reference.uncovered(close, found) == sorted(found)  # no feature is left to take
 
 
+def test_the_warning_counts_a_single_support_in_the_singular() -> None:
+    with pytest.warns(UserWarning, match=r"^1 support feature was found, fewer than n_features_to_select=2: "):
+        GroupDiscoveryMachine(n_features_to_select=2).fit([[0, 0], [1, 2], [2, 4], [3, 6]], [0, 0, 1, 1])
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
@@ -239,4 +244,7 @@ def test_callback_and_lines(data, capsys) -> None:
     assert seen == gdm.history_
     lines = capsys.readouterr().err.splitlines()  # another test's scheduler may write there, too
     assert [line for line in lines if line.startswith("cut ")] == [str(iteration) for iteration in seen]
+    assert any(
+        line.startswith(f"supports: {len(gdm.support_features_)} of {data[0].shape[1]} features") for line in lines
+    )
     assert {"scores", "matching", "master", "groups", "refit", "total"} <= set(gdm.timings_)

@@ -167,6 +167,12 @@ def test_report_returns_html_without_a_path(machine) -> None:
     assert machine.report().startswith("<!doctype html>")
 
 
+def test_a_notebook_shows_the_name_of_a_report_and_not_its_text(machine, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert re.fullmatch(re.escape(f"<{path}, ") + r"[\d.]+ kB>", repr(machine.report(path)))
+    assert re.fullmatch(r"<report, [\d.]+ kB>", repr(machine.report()))
+
+
 def test_other_forms_are_refused(machine, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"\.html, \.md or \.json"):
         machine.report(tmp_path / "report.pdf")
