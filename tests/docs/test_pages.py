@@ -34,7 +34,7 @@ LINKED = [
 ]
 #: Files that a page makes, so its folder does not hold them yet.
 MADE = {
-    "README.md": ("train.zarr", "test.zarr", "runs"),
+    "README.md": ("train.svm", "test.svm", "train.zarr", "test.zarr", "runs"),
     "ingest.md": ("train.zarr", "test.zarr"),
     "fit.md": ("runs",),
     "pipelines.md": ("train.zarr", "test.zarr"),
@@ -143,12 +143,14 @@ def test_readme_does_what_it_says(data, place, capsys) -> None:
     machine, found = names["machine"], names["found"]
     assert str(found.supports_.round(2)) in PAGES[0].read_text()
     assert len(np.unique(found.affiliations_["feature"])) - len(found.supports_) == 13
-    assert len(machine.support_features_) == 100
-    loaded = gdm_dask.GroupDiscoveryMachine.load(folder / "runs/second")
+    assert len(machine.support_features_) == 20
+    assert f"accuracy {machine.score(names['X_test'], names['y_test']):.2f}\n" in PAGES[0].read_text()
+    loaded = gdm_dask.GroupDiscoveryMachine.load(folder / "runs/digits")
     np.testing.assert_array_equal(loaded.weights_, machine.weights_)
-    assert gdm_dask.open_store(folder / "train.zarr").shape == (784, 300)
-    assert len((folder / "labels.txt").read_text().split()) == 100
-    assert "100 are supports" in (folder / "report.html").read_text()
+    n_features, n_samples = gdm_dask.open_store(folder / "train.zarr").shape
+    assert f"{n_samples:,} samples of {round(n_features, -3):,} features" in PAGES[0].read_text()
+    assert len((folder / "labels.txt").read_text().split()) == gdm_dask.open_store(folder / "test.zarr").shape[1]
+    assert "20 are supports" in (folder / "report.html").read_text()
     assert (folder / "runs/synthetic/latest/report.html").exists()
 
 
@@ -197,6 +199,12 @@ def test_command_page_lists_every_command_and_variable() -> None:
     assert re.findall(r"^\| `gdm (\w+)` \|", text, re.M) == list(ORDER)
     code = "".join(file.read_text() for file in (ROOT / "gdm_dask").rglob("*.py"))
     assert set(re.findall(r"^\| `(GDM_\w+)` \|", text, re.M)) == set(re.findall(r"\bGDM_[A-Z_]+\b", code))
+
+
+def test_install_page_lists_every_extra_once() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| (`.*`) \|", (ROOT / "docs/install.md").read_text(), re.M)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(extras)
 
 
 def test_index_and_readme_link_to_every_page() -> None:
