@@ -15,9 +15,8 @@ from gdm_dask.engine import Engine
 from gdm_dask.engine.plan import FitPlan, Worker, share_out
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
-from gdm_dask.store.feature_store import FeatureStore
 from gdm_dask.store.memory import MemoryStore
-from gdm_dask.store.reader import StoreReader, drop_buffers
+from gdm_dask.store.reader import StoredBlocks, StoreReader, drop_buffers
 from gdm_dask.store.remote import copies_of
 from gdm_dask.system import interrupts
 from gdm_dask.system.resources import parse_bytes
@@ -91,7 +90,7 @@ class Data:
 
     @classmethod
     @contextmanager
-    def stored(cls, store: FeatureStore, engine: Engine, plan: FitPlan) -> Iterator[Data]:
+    def stored(cls, store: StoredBlocks, engine: Engine, plan: FitPlan) -> Iterator[Data]:
         """Open a store."""
         folder, limit, attempts = (
             dask.config.get(f"gdm_dask.{name}") for name in ("scratch", "scratch-limit", "read-attempts")

@@ -29,7 +29,7 @@ from gdm_dask.ingestion.runs import Run, add_counts, append_runs, find_bounds
 from gdm_dask.ingestion.sorting import sort_rows
 from gdm_dask.ingestion.source import IngestOptions
 from gdm_dask.ingestion.staging import Staging, finished_block, save_block
-from gdm_dask.store import layout
+from gdm_dask.store.blocks import BlockEntry, block_files, check_block, rows_increase, write_block
 from gdm_dask.store.folder import Folder
 from gdm_dask.system.progress import report
 from gdm_dask.system.scratch import PAGE, whole_pages, work_space
@@ -78,7 +78,7 @@ class Merge:
 def make_blocks(
     parts: Partition, staging: Staging, engine: Engine, options: IngestOptions, names: list[str] | None,
     memory_limit: int,
-) -> tuple[list[layout.BlockEntry], int]:  # fmt: skip
+) -> tuple[list[BlockEntry], int]:  # fmt: skip
     """Make all blocks; return their entries in order, and the number of blocks reused from an earlier attempt."""
     tasks = _plan_blocks(parts, options.block_bytes, names, memory_limit)
     largest = max(task.nbytes + _largest_slice(task, parts) for task in tasks)
@@ -137,13 +137,13 @@ def _plan_blocks(
     return tasks
 
 
-def block_task(task: BlockTask, merge: Merge) -> tuple[layout.BlockEntry, bool, int]:
+def block_task(task: BlockTask, merge: Merge) -> tuple[BlockEntry, bool, int]:
     """Make one block, or reuse it from an earlier attempt; return (manifest entry, whether reused, bytes)."""
     entry = finished_block(merge.entries, task.number)
     if entry is not None:
         try:
-            with merge.store.ahead(layout.block_files(task.number, entry)) as folder:
-                layout.check_block(folder, task.number, entry, merge.parts.n_samples)
+            with merge.store.ahead(block_files(task.number, entry)) as folder:
+                check_block(folder, task.number, entry, merge.parts.n_samples)
             return entry, True, task.nbytes
         except DamagedStore as error:
             logger.warning("building block %d again: %s", task.number, error)
@@ -152,7 +152,7 @@ def block_task(task: BlockTask, merge: Merge) -> tuple[layout.BlockEntry, bool, 
     else:
         block = assemble_dense(merge.parts, task.start, task.stop)
     with merge.store.behind() as folder:
-        entry = layout.write_block(folder, task.number, block, merge.codec, task.names)
+        entry = write_block(folder, task.number, block, merge.codec, task.names)
     save_block(merge.entries, task.number, entry)
     return entry, False, task.nbytes
 
@@ -189,7 +189,7 @@ def assemble_sparse(parts: Partition, slices: Slices, start: int, counts: np.nda
             rows, samples, run_values, places, power, np.uint32(start), first_samples[group], cursors, indices, values
         )
     is_loose = any(run.n_samples == 0 for run in runs)  # entries in any order
-    if is_loose and not layout.rows_increase(indptr, indices):
+    if is_loose and not rows_increase(indptr, indices):
         twice = sort_rows(indptr, indices, values)
         if twice >= 0:
             raise BadInput(

@@ -33,6 +33,7 @@ from typing import Any
 from gdm_dask.errors import BadInput, DamagedStore, GdmError, Locked, MemoryLimitTooLow
 from gdm_dask.ingestion.runs import UNFINISHED as UNFINISHED_RUN
 from gdm_dask.store import layout
+from gdm_dask.store.blocks import BlockEntry
 from gdm_dask.store.folder import PARTIAL, UNFINISHED, Folder, write_whole
 from gdm_dask.system.locks import FileLock, check_private, read_private, user_folder
 
@@ -265,14 +266,14 @@ def _exchange(one: Path, other: Path) -> bool:
     return code == 0
 
 
-def save_block(entries: Path, number: int, entry: layout.BlockEntry) -> None:
+def save_block(entries: Path, number: int, entry: BlockEntry) -> None:
     """Record that a block is written and checked."""
     write_whole(entries / f"{number:05d}.json", json.dumps(asdict(entry)).encode())
 
 
-def finished_block(entries: Path, number: int) -> layout.BlockEntry | None:
+def finished_block(entries: Path, number: int) -> BlockEntry | None:
     """Return the manifest entry of a block finished by an earlier attempt, or None."""
     try:
-        return layout.BlockEntry.from_json(json.loads((entries / f"{number:05d}.json").read_bytes()))
+        return BlockEntry.from_json(json.loads((entries / f"{number:05d}.json").read_bytes()))
     except (FileNotFoundError, ValueError, KeyError):
         return None

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gdm_dask.errors import BadInput, DamagedStore
-from gdm_dask.features.block import Block, check_features, no_rows, stack
+from gdm_dask.features.block import check_features, stack
 from gdm_dask.features.values import dtype_of
-from gdm_dask.store import layout
 from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array, unpack_text
+from gdm_dask.store.blocks import BlockEntry, block_files, block_path, check_block
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.reader import StoredBlocks
 from gdm_dask.store.targets import Target, target_from_json
 from gdm_dask.system.resources import default_memory_limit, format_bytes, n_cores
-from gdm_dask.system.scratch import Buffers
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-    from gdm_dask.store.remote import Copies
 
-READS_AT_ONCE = 8  # blocks of an object store whose rows or names are read at the same time
-
-
-class FeatureStore:
+class FeatureStore(StoredBlocks):
     """A feature-row-chunked Zarr store, opened for reading.
 
     Use `open_store`. Every chunk is checked against the manifest when it is read; a missing, truncated, swapped or
@@ -39,10 +34,8 @@ class FeatureStore:
     """
 
     def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-        self.manifest = layout.read_manifest(folder)
-        self._in_bounds: set[int] = set()  # blocks with checked sample indices; checksums show later changes
-        self.shape, self.nnz = self.manifest.shape, self.manifest.nnz
+        super().__init__(folder)
+        self.nnz = self.manifest.nnz
         try:
             self.target = None if self.manifest.target is None else target_from_json(self.manifest.target)
         except BadInput as error:
@@ -53,37 +46,7 @@ class FeatureStore:
         return f"<FeatureStore {self.url}: {features:,} features x {samples:,} samples, {self.nnz:,} nonzeros>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_store, (self.url, self._folder.storage_options)
-
-    @property
-    def url(self) -> str:
-        """Path or URL of the store."""
-        return self._folder.url
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the content: equal for stores with equal blocks."""
-        return self.manifest.fingerprint
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether rows are stored compressed."""
-        return self.manifest.kind == "sparse"
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks, the units of parallel work."""
-        return len(self.manifest.blocks)
-
-    @cached_property
-    def block_starts(self) -> np.ndarray:
-        """First feature of each block, followed by the number of features."""
-        return np.array([*(entry.start for entry in self.manifest.blocks), self.shape[0]], np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        """Decoded bytes of all blocks."""
-        return sum(entry.nbytes for entry in self.manifest.blocks)
+        return open_store, self.place
 
     @property
     def covariates(self) -> dict[str, list[int]]:
@@ -218,46 +181,6 @@ class FeatureStore:
             largest = np.partition(counts, -n_rows)[-n_rows:] if len(counts) > n_rows else counts
         return int(largest.sum(dtype=np.int64)) * self.value_bytes
 
-    def load_block(self, number: int, buffers: Buffers | None = None) -> Block:
-        """Return block `number`, checked. With `buffers`, its arrays are valid until the next read into them."""
-        below = None if number in self._in_bounds else self.shape[1]
-        with self._reading():
-            block = layout.read_block(self._folder, number, self.manifest.blocks[number], self.shape[1], buffers, below)
-        self._in_bounds.add(number)
-        return block
-
-    @contextmanager
-    def reading_ahead(self, numbers: Iterable[int], copies: Copies | None = None) -> Iterator[FeatureStore]:
-        """Return a store to read these blocks from, in this order; an object store sends the next ones meanwhile.
-
-        Chunks of an object store that are in `copies` are read there; others are copied to it.
-        """
-        files = (file for number in numbers for file in layout.block_files(number, self.manifest.blocks[number]))
-        with self._folder.ahead(files, copies) as folder:
-            store = object.__new__(FeatureStore)
-            store.__dict__.update(self.__dict__, _folder=folder)  # a copy would read the manifest again
-            yield store
-
-    @property
-    def bytes_ahead(self) -> int:
-        """Upper bound on the bytes that `reading_ahead` keeps."""
-        return min(self._folder.bytes_ahead, self.nbytes)
-
-    def load_rows(self, features: np.ndarray) -> Block:
-        """Return some features as a block, in the given order; read only the chunks that hold them."""
-        features = check_features(features, self.shape[0])
-
-        def rows_of(number: int, positions: np.ndarray) -> Block:
-            entry = self.manifest.blocks[number]
-            local, inverse = np.unique(features[positions] - entry.start, return_inverse=True)
-            with self._reading():
-                return layout.read_block_rows(self._folder, number, entry, self.shape[1], local).rows(inverse)
-
-        if not len(features):
-            return no_rows(self.shape[1], self.is_sparse)
-        order = np.concatenate([positions for _, positions in self._by_block(features)])
-        return stack(list(self._each(rows_of, self._by_block(features)))).rows(np.argsort(order))
-
     def read_block(self, i: int) -> sp.csr_array:
         """Return block `i` as a CSR matrix of raw values (features x samples)."""
         return self.load_block(i).to_scipy()
@@ -302,30 +225,16 @@ class FeatureStore:
 
     def _verify_block(self, number: int) -> int:
         entry = self.manifest.blocks[number]
-        with self._reading(), self._folder.ahead(layout.block_files(number, entry)) as folder:
-            layout.check_block(folder, number, entry, self.shape[1])
+        with self._reading(), self._folder.ahead(block_files(number, entry)) as folder:
+            check_block(folder, number, entry, self.shape[1])
         return entry.nbytes
 
-    def _by_block(self, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (block, positions in `features`) for each block that holds some of the features."""
-        owner = np.searchsorted(self.block_starts, features, side="right") - 1
-        for number in np.unique(owner):
-            yield int(number), np.flatnonzero(owner == number)
-
-    def _per_feature(self, of_block: Callable[[int, layout.BlockEntry], np.ndarray]) -> np.ndarray:
+    def _per_feature(self, of_block: Callable[[int, BlockEntry], np.ndarray]) -> np.ndarray:
         parts = list(self._each(of_block, enumerate(self.manifest.blocks)))
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def _each(self, read: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """Yield ``read(*item)`` for each item; from an object store, read several at the same time."""
-        if not self._folder.bytes_ahead:
-            yield from (read(*item) for item in items)
-            return
-        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-            yield from pool.map(lambda item: read(*item), items)
-
-    def _block_array(self, number: int, entry: layout.BlockEntry, name: str) -> np.ndarray:
-        return self._array(f"{layout.block_path(number)}/{name}", entry.arrays[name])
+    def _block_array(self, number: int, entry: BlockEntry, name: str) -> np.ndarray:
+        return self._array(f"{block_path(number)}/{name}", entry.arrays[name])
 
     def _root_array(self, name: str) -> np.ndarray:
         return self._array(name, self.manifest.arrays[name])
@@ -333,22 +242,6 @@ class FeatureStore:
     def _array(self, path: str, entry: ArrayEntry) -> np.ndarray:
         with self._reading():
             return read_array(self._folder, path, entry)
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Distinguish a replaced store from a damaged one."""
-        try:
-            yield
-        except DamagedStore as error:
-            if self._is_replaced():
-                raise DamagedStore(f"{self.url}: the store was replaced while it was in use. Start again.") from error
-            raise
-
-    def _is_replaced(self) -> bool:
-        try:
-            return layout.read_manifest(self._folder).fingerprint != self.manifest.fingerprint
-        except DamagedStore:
-            return False
 
 
 def open_store(path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> FeatureStore:

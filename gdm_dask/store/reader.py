@@ -1,4 +1,4 @@
-"""Read blocks and rows of a store for tasks: retry failed reads, and reuse memory."""
+"""Read blocks and rows of a store, in any process."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gdm_dask.errors import DamagedStore, EngineError, GdmError
-from gdm_dask.features.block import Block
-from gdm_dask.store.feature_store import FeatureStore
+from gdm_dask.features.block import Block, check_features, no_rows, stack
+from gdm_dask.store.blocks import block_files, read_block, read_block_rows
+from gdm_dask.store.folder import Folder
+from gdm_dask.store.layout import read_manifest
 from gdm_dask.store.remote import Copies
 from gdm_dask.system.metrics import SOURCES, Metric, publish
-from gdm_dask.system.scratch import SpareBuffers
+from gdm_dask.system.scratch import Buffers, SpareBuffers
 
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait before the first retry; doubled each time.
 READ_PAUSE = 0.2
+#: Blocks of an object store whose rows or names are read at the same time.
+READS_AT_ONCE = 8
 _spare = SpareBuffers()
 
 
@@ -63,37 +69,153 @@ def counted(function: Callable[..., Any], *args: Any) -> tuple[Any, dict[str, fl
     return result, {name: count - before[name] for name, count in READS.counts.items()}
 
 
+class StoredBlocks:
+    """The blocks of a store: each chunk is checked against the manifest when it is read."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self.manifest = read_manifest(folder)
+        self.shape = self.manifest.shape
+        self._in_bounds: set[int] = set()  # blocks with checked sample indices; checksums show later changes
+
+    @property
+    def url(self) -> str:
+        """Path or URL of the store."""
+        return self._folder.url
+
+    @property
+    def place(self) -> tuple[str, dict[str, Any]]:
+        """Path or URL of the store, and the options to reach it."""
+        return self._folder.url, self._folder.storage_options
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content: equal for stores with equal blocks."""
+        return self.manifest.fingerprint
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are stored compressed."""
+        return self.manifest.kind == "sparse"
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, the units of parallel work."""
+        return len(self.manifest.blocks)
+
+    @cached_property
+    def block_starts(self) -> np.ndarray:
+        """First feature of each block, followed by the number of features."""
+        return np.array([*(entry.start for entry in self.manifest.blocks), self.shape[0]], np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes of all blocks."""
+        return sum(entry.nbytes for entry in self.manifest.blocks)
+
+    @property
+    def bytes_ahead(self) -> int:
+        """Upper bound on the bytes that `ahead` keeps."""
+        return min(self._folder.bytes_ahead, self.nbytes)
+
+    def ahead(self, numbers: Sequence[int], copies: Copies | None = None) -> AbstractContextManager[Folder]:
+        """Return a folder to read these blocks from, in this order; an object store sends the next ones meanwhile.
+
+        Chunks of an object store that are in `copies` are read there; others are copied to it.
+        """
+        files = (file for number in numbers for file in block_files(number, self.manifest.blocks[number]))
+        return self._folder.ahead(files, copies)
+
+    def load_block(self, number: int, buffers: Buffers | None = None, folder: Folder | None = None) -> Block:
+        """Return block `number`, checked. With `buffers`, its arrays are valid until the next read into them.
+
+        `folder` is from `ahead`.
+        """
+        below = None if number in self._in_bounds else self.shape[1]
+        with self._reading():
+            entry = self.manifest.blocks[number]
+            block = read_block(folder or self._folder, number, entry, self.shape[1], buffers, below)
+        self._in_bounds.add(number)
+        return block
+
+    def load_rows(self, features: np.ndarray, folder: Folder | None = None) -> Block:
+        """Return some features as a block, in the given order; read only the chunks that hold them."""
+        features = check_features(features, self.shape[0])
+
+        def rows_of(number: int, positions: np.ndarray) -> Block:
+            entry = self.manifest.blocks[number]
+            local, inverse = np.unique(features[positions] - entry.start, return_inverse=True)
+            with self._reading():
+                return read_block_rows(folder or self._folder, number, entry, self.shape[1], local).rows(inverse)
+
+        if not len(features):
+            return no_rows(self.shape[1], self.is_sparse)
+        owned = [*self._by_block(features)]
+        order = np.concatenate([positions for _, positions in owned])
+        return stack(list(self._each(rows_of, owned))).rows(np.argsort(order))
+
+    def _by_block(self, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (block, positions in `features`) for each block that holds some of the features."""
+        owner = np.searchsorted(self.block_starts, features, side="right") - 1
+        for number in np.unique(owner):
+            yield int(number), np.flatnonzero(owner == number)
+
+    def _each(self, read: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """Yield ``read(*item)`` for each item; from an object store, read several at the same time."""
+        if not self._folder.bytes_ahead:
+            yield from (read(*item) for item in items)
+            return
+        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+            yield from pool.map(lambda item: read(*item), items)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Distinguish a replaced store from a damaged one."""
+        try:
+            yield
+        except DamagedStore as error:
+            if self._is_replaced():
+                raise DamagedStore(f"{self.url}: the store was replaced while it was in use. Start again.") from error
+            raise
+
+    def _is_replaced(self) -> bool:
+        try:
+            return read_manifest(self._folder).fingerprint != self.fingerprint
+        except DamagedStore:
+            return False
+
+
 class StoreReader:
-    """Reads blocks of a store in any process.
+    """Reads blocks of a store in any process: retries failed reads, and reuses memory.
 
     Parameters
     ----------
-    store : FeatureStore
+    store : StoredBlocks
     attempts : int
         Number of reads of a block before giving up.
     copies : Path, optional
         Folder for copies of the chunks of an object store, on the hosts where it exists.
     """
 
-    def __init__(self, store: FeatureStore, attempts: int, copies: Path | None = None) -> None:
+    def __init__(self, store: StoredBlocks, attempts: int, copies: Path | None = None) -> None:
         self._store, self._attempts = store, attempts
         self._place = copies
         self._copies = Copies(copies) if copies is not None and copies.is_dir() else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        facts = self._store.url, self._store.fingerprint, self._attempts, self._place
-        return _reader_of, (pickle.dumps(self._store), *facts)
+        place = pickle.dumps(self._store.place)
+        return _reader_of, (place, self._store.fingerprint, self._attempts, self._place)
 
     def blocks(self, numbers: Sequence[int]) -> Iterator[Block]:
         """Yield blocks one after the other; a block is valid only until the next one is read."""
-        with _spare.borrowed() as buffers, self._store.reading_ahead(numbers, self._copies) as store:
+        with _spare.borrowed() as buffers, self._store.ahead(numbers, self._copies) as folder:
             for number in numbers:
-                yield self._read(f"block {number}", store.load_block, number, buffers)
+                yield self._read(f"block {number}", self._store.load_block, number, buffers, folder)
 
     def rows(self, features: np.ndarray) -> Block:
         """Return raw rows of some features; read only the chunks that hold them."""
-        with self._store.reading_ahead((), self._copies) as store:
-            return self._read("rows", store.load_rows, features)
+        with self._store.ahead((), self._copies) as folder:
+            return self._read("rows", self._store.load_rows, features, folder)
 
     def _read(self, what: str, load: Callable[..., Block], *arguments: Any) -> Block:
         """Read something, with retries: a fault that a second read does not show is not a fault of the store."""
@@ -123,17 +245,17 @@ def drop_buffers() -> None:
 
 
 @lru_cache(maxsize=4)
-def _reader_of(pickled: bytes, url: str, fingerprint: str, attempts: int, copies: Path | None) -> StoreReader:
+def _reader_of(place: bytes, fingerprint: str, attempts: int, copies: Path | None) -> StoreReader:
     """Return the reader of a store in another process; the store is opened once per process."""
     if "prometheus_client" in sys.modules:  # a Dask worker that serves metrics
         publish()
     try:
-        store = pickle.loads(pickled)
+        store = StoredBlocks(Folder(*pickle.loads(place)))
     except (GdmError, OSError) as error:
         raise EngineError(f"{error} The driver can read it: make sure that all workers reach the store.") from error
     if store.fingerprint != fingerprint:
         raise DamagedStore(
-            f"{url}: the store was replaced while it was in use, or this worker sees another store under the same "
-            "name. Start the fit again."
+            f"{store.url}: the store was replaced while it was in use, or this worker sees another store under the "
+            "same name. Start the fit again."
         )
     return StoreReader(store, attempts, copies)

@@ -31,7 +31,6 @@ from gdm_dask.growth.rates import HeldReader
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.arrays import read_array
 from gdm_dask.store.folder import Folder
-from gdm_dask.store.layout import block_path
 from gdm_dask.system.scratch import Buffers
 
 K, N_SUPPORTS, TAU, N_THREADS = 400, 200, 0.25, 2
@@ -82,7 +81,7 @@ def decode(store: FeatureStore, pool: ThreadPoolExecutor, as_stored: bool) -> No
         buffers = Buffers()
         for number in numbers:
             for name, entry in store.manifest.blocks[number].arrays.items():
-                read_array(folder, f"{block_path(number)}/{name}", entry, buffers=buffers, as_stored=as_stored)
+                read_array(folder, f"blocks/{number:05d}/{name}", entry, buffers=buffers, as_stored=as_stored)
 
     list(pool.map(some, [range(first, store.n_blocks, N_THREADS) for first in range(N_THREADS)]))
 

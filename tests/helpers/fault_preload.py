@@ -76,8 +76,7 @@ def dask_setup(worker: Any) -> None:
     from gdm_dask.features import groups, ranking
     from gdm_dask.pipeline.fit_metrics import FitMetrics
     from gdm_dask.settings import settings
-    from gdm_dask.store.feature_store import FeatureStore
-    from gdm_dask.store.reader import StoreReader
+    from gdm_dask.store.reader import StoredBlocks, StoreReader
 
     settings.CUTS_PER_READ = 1
     for phase, module, name in (
@@ -86,7 +85,7 @@ def dask_setup(worker: Any) -> None:
         ("groups", groups, "find_pairs"),
     ):
         setattr(module, name, struck_by(phase, getattr(module, name)))
-    FeatureStore.load_block = struck_by("read", FeatureStore.load_block)
+    StoredBlocks.load_block = struck_by("read", StoredBlocks.load_block)
     StoreReader.rows = struck_by("rows", StoreReader.rows)
     after = FitMetrics.after
 

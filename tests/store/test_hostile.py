@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import gdm_dask
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.store import layout
+from gdm_dask.store.blocks import write_block
 from gdm_dask.store.chunks import encode
 
 
@@ -56,7 +57,7 @@ def rewritten(whole, target, change):
     store = gdm_dask.open_store(target)
     block = store.load_block(1)
     change(block)
-    entry = layout.write_block(store._folder, 1, block, "lz4")
+    entry = write_block(store._folder, 1, block, "lz4")
     entry = replace(entry, nnz=store.manifest.blocks[1].nnz)
     blocks = [entry if number == 1 else other for number, other in enumerate(store.manifest.blocks)]
     layout.write_manifest(store._folder, replace(store.manifest, blocks=blocks))

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from helpers.instances import informative
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
-from gdm_dask.store import layout
+from gdm_dask.store import reader
+from gdm_dask.store.reader import StoredBlocks
 
 
 class Tracker:
@@ -21,18 +22,18 @@ class Tracker:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.blocks: Counter[int] = Counter()
         self.rows: Counter[int] = Counter()
-        load, read_rows = FeatureStore.load_block, layout.read_block_rows
+        load, read_rows = StoredBlocks.load_block, reader.read_block_rows
 
-        def load_block(store: FeatureStore, number: int, *buffers):
+        def load_block(store: StoredBlocks, number: int, *rest):
             self.blocks[number] += 1
-            return load(store, number, *buffers)
+            return load(store, number, *rest)
 
         def read_block_rows(folder, number, *rest):
             self.rows[number] += 1
             return read_rows(folder, number, *rest)
 
-        monkeypatch.setattr(FeatureStore, "load_block", load_block)
-        monkeypatch.setattr(layout, "read_block_rows", read_block_rows)
+        monkeypatch.setattr(StoredBlocks, "load_block", load_block)
+        monkeypatch.setattr(reader, "read_block_rows", read_block_rows)
 
 
 @pytest.fixture(params=["dense", "sparse"])

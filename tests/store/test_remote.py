@@ -23,7 +23,8 @@ from gdm_dask import GroupDiscoveryMachine
 from gdm_dask.cli.options import storage
 from gdm_dask.cutting_plane import fit as fitting
 from gdm_dask.errors import BadInput, EngineError, GdmError
-from gdm_dask.store import layout, remote
+from gdm_dask.store import remote
+from gdm_dask.store.blocks import write_block
 from gdm_dask.store.folder import READ_AHEAD, Folder, Url
 
 #: Requests for blocks that must be under way before the first of them is answered.
@@ -170,10 +171,10 @@ def test_an_abandoned_request_leaves_no_message(store, gated, caplog) -> None:
 def test_the_files_of_a_block_are_written_at_once(store, gated, tmp_path) -> None:
     names = [f"feature {number}" for number in range(store.manifest.blocks[0].stop)]
     folder = Folder(remote_url(store).replace("data.zarr", "copy.zarr"))
-    wanted = layout.write_block(Folder(tmp_path / "local"), 0, store.load_block(0), "lz4", names)
+    wanted = write_block(Folder(tmp_path / "local"), 0, store.load_block(0), "lz4", names)
     gated.gate = AT_ONCE
     with folder.behind() as writing:
-        assert layout.write_block(writing, 0, store.load_block(0), "lz4", names) == wanted
+        assert write_block(writing, 0, store.load_block(0), "lz4", names) == wanted
     assert files_below(tmp_path / "copy.zarr") == files_below(tmp_path / "local")
     read_back = {path for path in gated.begun if "/c/" in path and not path.startswith("write")}
     assert len(read_back) == sum(len(entry.crc) for entry in wanted.arrays.values())
