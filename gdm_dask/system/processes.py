@@ -33,12 +33,13 @@ def start_pool(n_processes: int, preload: list[str]) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload(preload)
     pool = ProcessPoolExecutor(n_processes, context, initializer=_begin, initargs=(dict(os.environ),))
+    # All of them now: those that the pool starts with later tasks would import the main module.
+    pool._safe_to_dynamically_spawn_children = False  # type: ignore[attr-defined]
     # They inherit a signal mask, so they leave Ctrl-C to the driver from the start.
     with without_main_module():
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
-            for _ in range(n_processes):
-                pool.submit(os.getpid)
+            pool.submit(os.getpid)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return pool

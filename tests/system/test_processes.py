@@ -5,10 +5,34 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
 
 import pytest
 
 from gdm_dask.engine.local import LocalEngine
+from gdm_dask.system.processes import start_pool
+
+
+@pytest.fixture
+def slow_submit(monkeypatch) -> None:
+    """Each task ends before the next one is submitted, as on a busy machine."""
+    submit = ProcessPoolExecutor.submit
+
+    def submit_and_wait(pool: ProcessPoolExecutor, *call: Any) -> Future[Any]:
+        future = submit(pool, *call)
+        future.result()
+        return future
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit_and_wait)
+
+
+def test_all_processes_start_while_the_main_module_is_hidden(slow_submit) -> None:
+    pool = start_pool(3, [])
+    try:
+        assert len(pool._processes) == 3
+    finally:
+        pool.shutdown()
 
 
 def variable(name: str) -> str | None:
