@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gdm_dask.features.block import AlignedArrays, Block, aligned, is_tame, narrow_pointers, scale_of
-from gdm_dask.features.whole_numbers import number
+from gdm_dask.features.values import number
 from gdm_dask.system.jit import kernel
 
 #: A feature whose deviation is below this fraction of its mean is constant up to rounding; its norm is set to 0.
@@ -57,7 +57,7 @@ def sparse_moments(
         return means, np.sqrt(counts * (1.0 - means))
     indptr, values = aligned(indptr), aligned(values)
     sums = np.empty((4, len(indptr) - 1))
-    _sum_sparse(indptr, values, n_samples, power, sums)
+    _sum_sparse(indptr, None, values, power, None, float(n_samples), sums)
     means, norms = _finish(sums, n_samples)
     for row in _extreme(sums):
         numbers = values[indptr[row] : indptr[row + 1]] / (power or 1.0)
@@ -71,7 +71,7 @@ def dense_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the means and norms of dense rows, (rows, samples)."""
     rows = aligned(np.ascontiguousarray(rows))
     sums = np.empty((4, len(rows)))
-    _sum_dense(rows, sums)
+    _sum_dense(rows, None, float(rows.shape[1]), sums)
     means, norms = _finish(sums, rows.shape[1])
     for row in _extreme(sums):
         scale = scale_of(sums[3, row])
@@ -125,9 +125,9 @@ def with_weights(block: Block, weights: np.ndarray) -> Block:
     """
     total, sums = float(np.add.reduce(weights)), np.empty((4, block.n_rows))
     if block.indptr is None:
-        _sum_weighted_dense(block.values, weights, total, sums)
+        _sum_dense(block.values, weights, total, sums)
     else:
-        _sum_weighted_sparse(block.indptr, block.indices, block.values, block.power, weights, total, sums)
+        _sum_sparse(block.indptr, block.indices, block.values, block.power, weights, total, sums)
     means, norms = _finish(sums, total)
     for row in _extreme(sums):
         one, scale = block.rows(np.array([row])), scale_of(sums[3, row])
@@ -192,63 +192,26 @@ def _finish(sums: np.ndarray, n_samples: float) -> tuple[np.ndarray, np.ndarray]
 
 
 @kernel
-def _sum_sparse(indptr, values, n_samples, power, out):
-    """Compute the mean, the sums of deviations and of their squares, and the largest |value|: a column per row."""
-    over = 0.0 if power is None else 1.0 / power
-    for row in range(len(indptr) - 1):
-        start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
-        total = largest = 0.0
-        for position in range(start, stop):
-            value = number(values[position], power, over)
-            total += value
-            largest = max(largest, abs(value))
-        mean = total / n_samples
-        zeros = n_samples - np.int64(stop - start)
-        deviations, squares = -mean * zeros, mean * mean * zeros
-        for position in range(start, stop):
-            deviation = number(values[position], power, over) - mean
-            deviations += deviation
-            squares += deviation * deviation
-        out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
+def _sum_sparse(indptr, indices, values, power, weights, total_weight, out):
+    """Compute the mean, the sums of deviations and of their squares, and the largest |value|: a column per row.
 
-
-@kernel
-def _sum_dense(rows, out):
-    """Do the same for dense rows."""
-    n_samples = rows.shape[1]
-    for row in range(len(rows)):
-        total = largest = 0.0
-        for position in range(n_samples):
-            value = np.float64(rows[row, position])
-            total += value
-            largest = max(largest, abs(value))
-        mean = total / n_samples
-        deviations = squares = 0.0
-        for position in range(n_samples):
-            deviation = rows[row, position] - mean
-            deviations += deviation
-            squares += deviation * deviation
-        out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
-
-
-@kernel
-def _sum_weighted_sparse(indptr, indices, values, power, weights, total_weight, out):
-    """Do the same for sparse rows with sample weights."""
+    `indices` are needed only with `weights` of the samples, and may be None without.
+    """
     one = np.uint64(1)
     over = 0.0 if power is None else 1.0 / power
     for row in range(len(indptr) - 1):
         start, stop = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
         inside = total = largest = 0.0
         for position in range(start, stop):
-            weight = weights[indices[position]]
+            weight = 1.0 if weights is None else weights[indices[position]]
             if weight > 0.0:
                 value = 1.0 if values is None else number(values[position], power, over)
                 inside += weight
                 total += weight * value
                 largest = max(largest, abs(value))
         mean = total / total_weight
-        outside = total_weight - inside
-        if outside < LITTLE_WEIGHT * total_weight:
+        outside = total_weight - (np.float64(stop - start) if weights is None else inside)
+        if weights is not None and outside < LITTLE_WEIGHT * total_weight:
             outside, place = 0.0, start
             for sample in range(len(weights)):
                 if place < stop and indices[place] == sample:
@@ -257,7 +220,7 @@ def _sum_weighted_sparse(indptr, indices, values, power, weights, total_weight, 
                     outside += weights[sample]
         deviations, squares = -mean * outside, mean * mean * outside
         for position in range(start, stop):
-            weight = weights[indices[position]]
+            weight = 1.0 if weights is None else weights[indices[position]]
             if weight > 0.0:
                 deviation = (1.0 if values is None else number(values[position], power, over)) - mean
                 deviations += weight * deviation
@@ -266,22 +229,24 @@ def _sum_weighted_sparse(indptr, indices, values, power, weights, total_weight, 
 
 
 @kernel
-def _sum_weighted_dense(rows, weights, total_weight, out):
-    """Do the same for dense rows with sample weights."""
+def _sum_dense(rows, weights, total_weight, out):
+    """Do the same for dense rows."""
     for row in range(len(rows)):
         total = largest = 0.0
-        for position in range(len(weights)):
-            if weights[position] > 0.0:
+        for position in range(rows.shape[1]):
+            weight = 1.0 if weights is None else weights[position]
+            if weight > 0.0:
                 value = np.float64(rows[row, position])
-                total += weights[position] * value
+                total += weight * value
                 largest = max(largest, abs(value))
         mean = total / total_weight
         deviations = squares = 0.0
-        for position in range(len(weights)):
-            if weights[position] > 0.0:
+        for position in range(rows.shape[1]):
+            weight = 1.0 if weights is None else weights[position]
+            if weight > 0.0:
                 deviation = rows[row, position] - mean
-                deviations += weights[position] * deviation
-                squares += weights[position] * (deviation * deviation)
+                deviations += weight * deviation
+                squares += weight * (deviation * deviation)
         out[0, row], out[1, row], out[2, row], out[3, row] = mean, deviations, squares, largest
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from gdm_dask.features.block import Block, stack
+from gdm_dask.features.block import Block, gather
 from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.values import dtype_of, narrowest
 
@@ -48,14 +48,7 @@ class MemoryStore:
     def rows(self, features: np.ndarray) -> Block:
         """Return some rows, in the given order."""
         owner = np.searchsorted(self.block_starts, features, side="right") - 1
-        owners = np.unique(owner) if len(owner) else np.zeros(1, np.int64)
-        places = [np.flatnonzero(owner == number) for number in owners]
-        starts = self.block_starts[owners]
-        parts = [
-            self._blocks[number].rows(features[some] - start)
-            for number, start, some in zip(owners, starts, places, strict=True)
-        ]
-        return stack(parts).rows(np.argsort(np.concatenate(places)))
+        return gather(self._blocks, owner, features - self.block_starts[owner])
 
 
 def _cuts(weight: np.ndarray, block_bytes: int) -> np.ndarray:
