@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
-from gdm_dask.features.whole_numbers import from_whole
+from gdm_dask.features.values import from_whole
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -220,7 +220,7 @@ def _numbers(values: np.ndarray, decimals: int | None) -> np.ndarray:
     if decimals is None:
         return values
     numbers = np.empty(len(values))
-    from_whole(values, decimals, numbers)
+    from_whole(values, 10.0**decimals, numbers)
     return numbers
 
 

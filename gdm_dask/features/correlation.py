@@ -13,7 +13,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, narrow_pointers
 from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.scores import LANES, dense_products
-from gdm_dask.features.whole_numbers import number
+from gdm_dask.features.values import number
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.resources import n_cores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gdm_dask.features.block import Block
-from gdm_dask.features.whole_numbers import number
+from gdm_dask.features.values import number
 from gdm_dask.system.jit import kernel
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gdm_dask.features.block import Block, aligned
-from gdm_dask.features.whole_numbers import number
+from gdm_dask.features.values import number
 from gdm_dask.system.jit import kernel
 
 #: Lanes of a dense sum: independent partial sums, enough for the compiler to use vector instructions.

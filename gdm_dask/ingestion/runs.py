@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from gdm_dask.features.values import narrowed
-from gdm_dask.features.whole_numbers import try_whole
+from gdm_dask.features.values import narrowed, try_whole
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import sort_by_feature
 from gdm_dask.system.jit import kernel

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdm_dask.errors import DamagedStore
-from gdm_dask.features.whole_numbers import MOST_DECIMALS, from_whole, to_whole
+from gdm_dask.features.values import MOST_DECIMALS, from_whole, to_whole
 from gdm_dask.store.chunks import CODECS, codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
 from gdm_dask.system.scratch import Buffers, work_space
@@ -198,7 +198,7 @@ def _read_chunk(
         decode(read(_chunk_key(name, number, len(entry.shape))), entry.crc[number], entry.codec, stored)
         if stored is not out:
             assert entry.places is not None
-            from_whole(stored, entry.places, out)
+            from_whole(stored, 10.0**entry.places, out.reshape(-1))
         if below is not None and out.max() >= below:
             raise DamagedStore(f"a number in it is not below {below}")
     except FileNotFoundError:

@@ -11,7 +11,7 @@ import numpy as np
 from gdm_dask.errors import DamagedStore
 from gdm_dask.features.block import Block
 from gdm_dask.features.moments import dense_moments, sparse_moments
-from gdm_dask.features.whole_numbers import fewest_decimals, shorten
+from gdm_dask.features.values import fewest_decimals, shorten
 from gdm_dask.store.arrays import (
     REMEDY,
     ArrayEntry,

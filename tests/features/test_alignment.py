@@ -18,7 +18,7 @@ from gdm_dask.features.correlation import correlations
 from gdm_dask.features.groups import find_pairs, prepare
 from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.scores import scores, squared_norm, total
-from gdm_dask.features.whole_numbers import try_whole
+from gdm_dask.features.values import try_whole
 from gdm_dask.store.memory import MemoryStore
 
 N = 100_003

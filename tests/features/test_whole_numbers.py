@@ -19,7 +19,7 @@ from gdm_dask.features.correlation import correlations
 from gdm_dask.features.groups import find_pairs, prepare
 from gdm_dask.features.moments import with_samples
 from gdm_dask.features.scores import scores
-from gdm_dask.features.whole_numbers import MOST_DECIMALS, fewest_decimals, from_whole, try_whole
+from gdm_dask.features.values import MOST_DECIMALS, fewest_decimals, from_whole, try_whole
 from gdm_dask.ingestion.runs import write_run
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.store import FeatureStore
@@ -62,7 +62,7 @@ def test_quotients_are_the_values_or_there_are_none(run: list[float]) -> None:
     if found is not None:
         whole, n_places = found
         back = np.empty(len(whole))
-        from_whole(whole, n_places, back)
+        from_whole(whole, 10.0**n_places, back)
         assert bits(back) == bits(whole / 10.0**n_places) == bits(np.array(run))
 
 
@@ -83,7 +83,7 @@ def test_products_give_the_quotients_to_the_last_bit(n_places: int) -> None:
     edges = np.concatenate([np.arange(1, 10**5), largest - np.arange(10**5), 10 ** np.arange(10)])
     whole = np.concatenate([some, edges, -edges, [0]]).astype(np.int32)
     back = np.empty(len(whole))
-    from_whole(whole, n_places, back)
+    from_whole(whole, 10.0**n_places, back)
     assert back.tobytes() == (whole / 10.0**n_places).tobytes()
 
 
