@@ -138,10 +138,14 @@ class Data:
         """Return the block numbers of each task, shared out anew when workers have come or gone."""
         workers = self._engine.workers()
         if workers != self._workers:
-            usable = workers if self._plan is None else self._plan.usable(workers)
-            for worker in workers:
-                if worker not in usable:
-                    self._engine.leave_out(worker, "has too little memory for a task of this fit")
+            usable = workers
+            if self._plan is not None:
+                usable = self._plan.usable(workers, self._workers)
+                for worker in workers:
+                    if not self._plan.fits(worker):
+                        self._engine.leave_out(worker, "has too little memory for a task of this fit")
+                    elif worker not in usable:
+                        self._engine.leave_out(worker, "joined when the memory limit was used up")
             self._workers, self._shared = usable, share_out(self._sizes, sum(worker.threads for worker in usable))
         return self._shared
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -70,8 +71,8 @@ class FitPlan:
         """Bytes that drivers add to a worker, whose process is already counted."""
         return worker.drivers * max(0, self.driver_bytes - worker.own_bytes)
 
-    def usable(self, workers: list[Worker]) -> list[Worker]:
-        """Return the workers that are large enough.
+    def usable(self, workers: list[Worker], known: Sequence[Worker] = ()) -> list[Worker]:
+        """Return the workers that are large enough; if the limit has no room for all of them, those `known` before.
 
         Raises
         ------
@@ -89,7 +90,10 @@ class FitPlan:
             raise self._refusal(self.needed(largest) + self._drivers(largest), [largest], part)
         needed = self.driver_bytes + sum(self.needed(worker) for worker in fitting)
         if self.limit is not None and needed > self.limit:
-            raise self._refusal(needed, fitting)
+            before = [worker for worker in fitting if worker in known]
+            if not 0 < len(before) < len(fitting):
+                raise self._refusal(needed, fitting)
+            return self.usable(before)
         return fitting
 
     def describe(self) -> str:

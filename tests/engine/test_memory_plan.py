@@ -15,6 +15,7 @@ from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.cutting_plane.memory import FitWork
+from gdm_dask.engine.data import Data
 from gdm_dask.engine.local import LocalEngine
 from gdm_dask.engine.plan import (
     BYTES_PER_TASK,
@@ -27,6 +28,7 @@ from gdm_dask.engine.plan import (
     share_out,
 )
 from gdm_dask.errors import MemoryLimitTooLow
+from gdm_dask.store.memory import MemoryStore
 
 MIB = 1 << 20
 
@@ -92,6 +94,35 @@ def test_the_smallest_worker_is_left_out() -> None:
     plan = work(100).plan(None, False)
     workers = [Worker("large", 1, 8 << 30), Worker("small", 1, 1 << 30), Worker("tiny", 1, 100 * MIB)]
     assert [worker.name for worker in plan.usable(workers)] == ["large", "small"]
+
+
+def test_workers_that_join_a_fit_do_not_exceed_its_limit() -> None:
+    plan = work(8).plan(None, False)
+    first, second, third = (Worker(name, 1) for name in ("first", "second", "third"))
+    plan = replace(plan, limit=plan.driver_bytes + 2 * plan.needed(first))
+    engine = FakeEngine([first, second])
+    data = Data(engine, (8, 1), np.arange(9), MemoryStore(np.ones((1, 8))), plan.block_bytes, plan)  # type: ignore[arg-type]
+    assert data.n_parts == 8
+    engine.present = [first, second, third]
+    assert data.n_parts == 8
+    assert engine.left_out == {"third": "joined when the memory limit was used up"}
+    engine.present = [second, third]
+    assert data.n_parts == 4  # the third one stays out
+    with pytest.raises(MemoryLimitTooLow, match=r"a memory limit of .* is too low"):
+        plan.usable([first, second, third])
+
+
+class FakeEngine:
+    """An engine whose workers come and go."""
+
+    def __init__(self, present: list[Worker]) -> None:
+        self.present, self.left_out = present, dict[str, str]()
+
+    def workers(self) -> list[Worker]:
+        return [worker for worker in self.present if worker.name not in self.left_out]
+
+    def leave_out(self, worker: Worker, why: str) -> None:
+        self.left_out[worker.name] = why
 
 
 def test_the_driver_of_a_job_counts_on_its_worker() -> None:
