@@ -134,14 +134,13 @@ class FeatureStore(StoredBlocks):
         features = check_features(features, self.shape[0])
         if not self.has_names:
             return [str(feature) for feature in features]
-        found: dict[int, str] = {}
-        packed = self._each(self._packed_names, self._by_block(features))
-        for (number, positions), (offsets, text) in zip(self._by_block(features), packed, strict=True):
+        names, owned = [""] * len(features), self._by_block(features)
+        for (number, positions), (offsets, text) in zip(owned, self._each(self._packed_names, owned), strict=True):
             for position in positions:
                 local = features[position] - self.block_starts[number]
                 start, stop = offsets[local], offsets[local + 1]
-                found[int(position)] = unpack_text(np.array([0, stop - start]), text[start:stop], self.url)[0]
-        return [found[position] for position in range(len(features))]
+                names[position] = unpack_text(np.array([0, stop - start]), text[start:stop], self.url)[0]
+        return names
 
     def _packed_names(self, number: int, _: Any) -> list[np.ndarray]:
         entry = self.manifest.blocks[number]

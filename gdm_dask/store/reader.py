@@ -150,15 +150,14 @@ class StoredBlocks:
 
         if not len(features):
             return no_rows(self.shape[1], self.is_sparse)
-        owned = [*self._by_block(features)]
+        owned = self._by_block(features)
         order = np.concatenate([positions for _, positions in owned])
         return stack(list(self._each(rows_of, owned))).rows(np.argsort(order))
 
-    def _by_block(self, features: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (block, positions in `features`) for each block that holds some of the features."""
+    def _by_block(self, features: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Return each block that holds some of the features, and their positions in `features`."""
         owner = np.searchsorted(self.block_starts, features, side="right") - 1
-        for number in np.unique(owner):
-            yield int(number), np.flatnonzero(owner == number)
+        return [(number, np.flatnonzero(owner == number)) for number in np.unique(owner).tolist()]
 
     def _each(self, read: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """Yield ``read(*item)`` for each item; from an object store, read several at the same time."""
