@@ -149,7 +149,7 @@ def _name_bad_column(X: Any) -> None:
 
 
 def _column_names(X: Any) -> list[str] | None:
-    """Return the column names of a Dask DataFrame; numbers are not names, as in scikit-learn."""
+    """Return the column names of a DataFrame; numbers are not names, as in scikit-learn."""
     names = list(getattr(X, "columns", []))
     return names if names and all(isinstance(name, str) for name in names) else None
 
@@ -177,16 +177,20 @@ def support_columns(machine: FittedModel, X: Any) -> Any:
 
 def checked_dask(machine: FittedModel, X: Any) -> Any:
     """Return a Dask collection as an array, after checking that it has the columns the machine was fitted on."""
+    columns = as_dask_matrix(X)
+    _check_width(machine, columns.shape[1], "the Dask array")
+    check_names(machine, X)
+    return columns
+
+
+def check_names(machine: FittedModel, X: Any) -> None:
+    """Refuse a table whose columns have other names than in the fit, or another order."""
     names = _column_names(X)
-    X = as_dask_matrix(X)
-    _check_width(machine, X.shape[1], "the Dask array")
-    if names is not None and hasattr(machine, "feature_names_in_"):
-        for name, expected in zip(names, machine.feature_names_in_, strict=True):
-            if name != expected:
-                raise BadInput(
-                    f"the columns must be those of the fit, in the same order: got {name!r} in place of {expected!r}"
-                )
-    return X
+    for name, expected in zip(names or (), getattr(machine, "feature_names_in_", ()), strict=False):
+        if name != expected:
+            raise BadInput(
+                f"the columns must be those of the fit, in the same order: got {name!r} in place of {expected!r}"
+            )
 
 
 def _check_width(machine: FittedModel, n_features: int, what: str, remedy: str = "") -> None:

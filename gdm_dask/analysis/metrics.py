@@ -12,12 +12,15 @@ from gdm_dask.engine import LOCAL_SCHEDULERS
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, block_redundancy_rate
-from gdm_dask.ingestion.objects import is_dask
+from gdm_dask.ingestion.objects import as_pandas, is_dask
+from gdm_dask.inputs import check_names
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
 
 #: Samples per prediction task.
 CHUNK = 100_000
+#: Classes that an error names.
+MOST_NAMED = 5
 
 
 class Labelled:
@@ -59,7 +62,8 @@ class Labelled:
             self.n_features, n_samples, y = *self.store.shape, self.store.y
         elif isinstance(data, tuple) and len(data) == 2:
             self.name = "the given matrix"
-            self._X, y = _in_memory(data[0]), np.asarray(data[1])
+            given = as_pandas(data[0])
+            self._X, y = _in_memory(given), np.atleast_1d(np.asarray(data[1]))
             n_samples, self.n_features = self._X.shape
         else:
             raise BadInput(
@@ -71,6 +75,8 @@ class Labelled:
             raise BadInput(
                 f"{self.name} has {self.n_features} features, but the model was fitted on {model.n_features_in_}"
             )
+        if self.store is None:
+            check_names(model, given)
         known = getattr(model.target_, "classes", None)
         self.y = y if known is None else self._known(y.ravel(), list(known))
         self.outputs = model.target_.encode(self.y, self.name)
@@ -82,7 +88,7 @@ class Labelled:
         positions = [_position(name, known) for name in classes.tolist()]
         unknown = [str(name) for name, position in zip(classes, positions, strict=True) if position < 0]
         if unknown:
-            raise BadInput(f"{self.name} has the classes {unknown}, but the model was fitted on {known}")
+            raise BadInput(f"{self.name} has the classes {_some(unknown)}, but the model was fitted on {_some(known)}")
         return np.array(known)[positions][codes]
 
     @property
@@ -109,6 +115,16 @@ class Labelled:
             return
         for number in range(self.store.n_blocks):
             yield self.store.load_block(number)
+
+
+def _some(classes: list[Any]) -> str:
+    """Return the first classes as text: if the target holds numbers, there are as many classes as samples.
+
+    >>> _some([0, 1]), _some([*range(100)])
+    ('[0, 1]', '[0, 1, 2, 3, 4] and 95 more')
+    """
+    more = len(classes) - MOST_NAMED
+    return f"{classes[:MOST_NAMED]}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _position(name: Any, known: list[Any]) -> int:

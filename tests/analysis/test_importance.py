@@ -6,12 +6,13 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers.report_cases import fitted, grouped
 from sklearn.exceptions import NotFittedError
 
-from gdm_dask import GroupDiscoveryMachine, group_importance, ingest
+from gdm_dask import GroupDiscoveryMachine, group_importance, ingest, stability_selection
 from gdm_dask.analysis import importance
 from gdm_dask.cutting_plane.svm import refit
 from gdm_dask.errors import BadInput
@@ -130,6 +131,7 @@ def test_classes_of_a_store_are_taken_by_name_and_not_by_order(tmp_path: Path) -
     ("change", "message"),
     [
         (lambda X, y: (X, y[:-1]), "has 160 samples, but there are 159 labels"),
+        (lambda X, y: (X, "yes"), "has 160 samples, but there are 1 labels"),
         (lambda X, y: (X[:, 1:], y), "has 39 features, but the model was fitted on 40"),
         (lambda X, y: (X[:, 0], y), r"X must be a matrix of samples x features, got an array of shape \(160,\)"),
         (
@@ -148,3 +150,25 @@ def test_data_that_does_not_fit_is_refused(change, message: str) -> None:
 def test_a_machine_that_was_not_fitted_is_refused() -> None:
     with pytest.raises(NotFittedError):
         group_importance(GroupDiscoveryMachine(), grouped())
+
+
+def test_columns_in_another_order_are_refused() -> None:
+    X, y = grouped()
+    table = pd.DataFrame(X, columns=[f"c{k}" for k in range(X.shape[1])])
+    machine = GroupDiscoveryMachine(n_features_to_select=3).fit(table, y)
+    moved = table[table.columns[::-1]]
+    uses = (
+        lambda: group_importance(machine, (moved, y)),
+        lambda: machine.report(test=(moved, y)),
+        lambda: stability_selection(machine, moved, y, n_repeats=2),
+    )
+    for use in uses:
+        with pytest.raises(BadInput, match="same order: got 'c39' in place of 'c0'"):
+            use()
+    assert group_importance(machine, (table, y)) == group_importance(machine, (X, y))
+
+
+def test_many_wrong_labels_are_named_in_one_short_sentence() -> None:
+    X, _ = grouped()
+    with pytest.raises(BadInput, match=r"has the classes \[.*\] and 155 more, but the model was fitted on"):
+        group_importance(fitted(), (X, np.arange(len(X)) + 0.5))
