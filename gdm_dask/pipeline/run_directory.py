@@ -167,8 +167,12 @@ class RunDirectory:
 
     def _finished(self, cls: type[GroupDiscovery], description: dict[str, Any]) -> GroupDiscovery:
         earlier = self._read_description()
-        for key in ("fingerprint", "target", "parameters"):
-            if earlier.get(key) != description[key]:
-                raise BadInput(f"{self.path} holds a fit with another {key}: choose another folder, or --overwrite")
+        there = earlier.get("parameters")
+        there = there if isinstance(there, dict) else {}
+        changed = [name for name, value in description["parameters"].items() if there.get(name) != value]
+        changed += [name for name in ("target", "fingerprint") if earlier.get(name) != description[name]]
+        if changed:
+            what = " and ".join(changed).replace("fingerprint", "store")
+            raise BadInput(f"{self.path} holds a fit with another {what}: choose another folder, or pass --overwrite")
         logger.info("%s: the fit is already finished", self.path)
         return cls.load(self.path)

@@ -121,8 +121,10 @@ def test_what_is_there_is_not_overwritten_by_mistake(store, unfinished, expected
     same_model(unfinished.path, expected)
     with pytest.raises(BadInput, match="holds a fitted model"):
         unfinished.fit(machine(), store)
-    with pytest.raises(BadInput, match="holds a fit with another parameters"):
+    with pytest.raises(BadInput, match="holds a fit with another C: choose"):
         unfinished.fit(machine(C=3.0), store, resume=True)
+    with pytest.raises(BadInput, match="holds a fit with another C and tau: choose"):
+        unfinished.fit(machine(C=3.0, tau=0.5), store, resume=True)
     assert unfinished.fit(machine(scheduler="threads"), store, resume=True).n_cuts_ == 5
 
 
