@@ -31,7 +31,7 @@ class FitMetrics:
         self._labels = labels
         self._file = None if file is None else Path(file)
         self._last: Iteration | None = None
-        self._state, self._read_bytes = 0.0, 0
+        self._state, self._read_bytes, self._failed = 0.0, 0, False
         self._began = self._updated = time.time()
 
     def __enter__(self) -> FitMetrics:
@@ -78,5 +78,8 @@ class FitMetrics:
             return
         try:
             write_whole(self._file, exposition(all_metrics()).encode())
+            self._failed = False
         except OSError as error:
-            logger.warning("%s: the metrics cannot be written: %s", self._file, error.strerror or error)
+            if not self._failed:  # once, not after each cut
+                logger.warning("%s: the metrics cannot be written: %s", self._file, error.strerror or error)
+            self._failed = True
