@@ -51,7 +51,7 @@ def submit(
 def status(
     scheduler: opt.Cluster,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Job id; all jobs by default.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: opt.AsJson = False,
     purge: Annotated[bool, typer.Option("--purge", help="Forget ended jobs and their results.")] = False,
     security: Any = None,
 ) -> None:

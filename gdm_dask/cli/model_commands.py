@@ -65,9 +65,7 @@ def fit(
             "table (cells.csv:cell_type).",
         ),
     ] = None,
-    task: Annotated[
-        str | None, typer.Option(help="classification or regression; by default inferred from the target.")
-    ] = None,
+    task: opt.Task = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Regression: ignore errors up to this many standard deviations.")
     ] = None,
@@ -208,7 +206,7 @@ def predict(
 def evaluate(
     run: Annotated[Path, RUN],
     store: opt.Store,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: opt.AsJson = False,
     storage: Any = None,
 ) -> None:
     """Print accuracy or R2, redundancy rate and sizes of a fitted model on a store."""
@@ -349,7 +347,7 @@ def _saved_stability(run: Path, model: FittedModel) -> Stability | None:
 def stability(
     run: Annotated[Path, RUN],
     store: Annotated[
-        str | None, typer.Argument(metavar="[STORE]", help="The training store; by default where the run found it.")
+        str | None, typer.Argument(metavar="STORE", help="The training store; by default where the run found it.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=2, help="Number of subsamples.")] = 20,
     fraction: Annotated[float, typer.Option(help="Fraction of the samples of each class in a subsample.")] = 0.5,
@@ -362,7 +360,7 @@ def stability(
     memory_limit: Annotated[
         str | None, typer.Option(help="Memory limit of all processes; by default the limit of the fit.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: opt.AsJson = False,
     storage: Any = None,
     security: Any = None,
 ) -> None:
@@ -384,8 +382,9 @@ def stability(
         given = {"n_workers": workers, "memory_limit": memory_limit}
         model.set_params(scheduler=chosen, **{name: value for name, value in given.items() if value is not None})
         found = stability_selection(
-            model, opened, n_repeats=repeats, fraction=fraction, overlap=overlap, seed=seed, callback=_log_repeat
-        )
+            model, opened, n_repeats=repeats, fraction=fraction, overlap=overlap, seed=seed,
+            callback=lambda number, total: logger.info("subsample %d of %d", number, total),
+        )  # fmt: skip
     found.save(run / STABILITY_FILE)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1))
@@ -396,11 +395,7 @@ def stability(
             ("fits", f"{found.n_repeats} on {found.fraction:.0%} of the samples"),
             ("groups", f"Jaccard {found.group_jaccard:.3f}, Kuncheva {found.group_kuncheva:.3f}"),
             ("single supports", f"Jaccard {found.support_jaccard:.3f}, Kuncheva {found.support_kuncheva:.3f}"),
-            ("found again", f"{often} of {len(found.group_frequency)} groups in at least 80 % of the fits"),
+            ("found again", f"{often} of {len(found.group_frequency)} groups in at least 80% of the fits"),
             ("kept in", str(run / STABILITY_FILE)),
         ]
     )
-
-
-def _log_repeat(number: int, total: int) -> None:
-    logger.info("subsample %d of %d", number, total)

@@ -14,7 +14,14 @@ import typer
 
 from gdm_dask.errors import BadInput
 
+# Further boxes of the help of a command, below the common options.
+_search = functools.partial(typer.Option, rich_help_panel="Search")
+_features = functools.partial(typer.Option, rich_help_panel="Features that must, must not or enter together")
+place = functools.partial(typer.Option, rich_help_panel="Computer, cluster and storage")
+
 Store = Annotated[str, typer.Argument(metavar="STORE", help="A feature store: folder or URL.")]
+Task = Annotated[str | None, typer.Option(help="classification or regression; by default inferred from the target.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 Supports = Annotated[
     int | None,
@@ -31,48 +38,48 @@ TradeOff = Annotated[
         "--C", help="Trade-off between margin and errors, for unit-norm features; auto chooses it from the data."
     ),
 ]
-Master = Annotated[str | None, typer.Option(help="Master problem: merged (default with -k) or cuts.")]
-CutSize = Annotated[str, typer.Option(help="Maximum number of features per cut, or auto.")]
-MaxCuts = Annotated[int | None, typer.Option(help="Maximum number of cuts; by default 100, or no limit with -k.")]
-Tolerance = Annotated[float, typer.Option(help="Stop when the relative gap between the bounds is this small.")]
-Matching = Annotated[str, typer.Option(help="How to search for a cut: greedy or exact.")]
-Measure = Annotated[str, typer.Option(help="Correlation measure: pearson, spearman, cosine, su or ig.")]
+Master = Annotated[str | None, _search(help="Master problem: merged (default with -k) or cuts.")]
+CutSize = Annotated[str, _search(help="Maximum number of features per cut, or auto.")]
+MaxCuts = Annotated[int | None, _search(help="Maximum number of cuts; by default 100, or no limit with -k.")]
+Tolerance = Annotated[float, _search(help="Stop when the relative gap between the bounds is this small.")]
+Matching = Annotated[str, _search(help="How to search for a cut: greedy or exact.")]
+Measure = Annotated[str, _search(help="Correlation measure: pearson, spearman, cosine, su or ig.")]
 Linkage = Annotated[
-    str, typer.Option(help="Group of a support: star, clique (all members correlate), or component (chains of them).")
+    str, _search(help="Group of a support: star, clique (all members correlate), or component (chains of them).")
 ]
-Intercept = Annotated[bool, typer.Option(help="Fit an intercept; the paper's problem (3) has none.")]
-Groups = Annotated[bool, typer.Option(help="Find the groups of the supports.")]
+Intercept = Annotated[bool, _search(help="Fit an intercept; the paper's problem (3) has none.")]
+Groups = Annotated[bool, _search(help="Find the groups of the supports.")]
 Certify = Annotated[
-    bool, typer.Option("--certify", help="Prove how good the selected supports are; takes further reads of the data.")
+    bool, _search("--certify", help="Prove how good the selected supports are; takes further reads of the data.")
 ]
 Include = Annotated[
     str | None,
-    typer.Option(
+    _features(
         metavar="NAMES|FILE", help="Features that are always supports: separated by commas, or a file, one per line."
     ),
 ]
 Exclude = Annotated[
     str | None,
-    typer.Option(
+    _features(
         metavar="NAMES|FILE", help="Features that are never supports: separated by commas, or a file, one per line."
     ),
 ]
 GroupsOf = Annotated[
     str | None,
-    typer.Option(
+    _features(
         metavar="FILE", help="Features that enter together: a feature, a tab and the name of its variable per line."
     ),
 ]
 ClassWeight = Annotated[str | None, typer.Option(help="balanced: give all classes the same total weight.")]
 MemoryLimit = Annotated[
-    str | None, typer.Option(help="Memory limit of all processes; by default a quarter of this computer's memory.")
+    str | None, place(help="Memory limit of all processes; by default a quarter of this computer's memory.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an unfinished fit in the folder.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the contents of the folder.")]
 
 Scheduler = Annotated[
     str | None,
-    typer.Option(
+    place(
         help="synchronous, threads, processes, local (a cluster on this computer), the address of a Dask scheduler "
         "(tcp://, tls://) or its scheduler file.",
         envvar="GDM_SCHEDULER",
@@ -82,15 +89,13 @@ Cluster = Annotated[
     str,
     typer.Option("--scheduler", help="Address of the Dask scheduler, or its scheduler file.", envvar="GDM_SCHEDULER"),
 ]
-TlsCa = Annotated[str | None, typer.Option(help="Certificate of the authority that signed the cluster's certificate.")]
-TlsCert = Annotated[str | None, typer.Option(help="Client certificate for tls://.")]
-TlsKey = Annotated[str | None, typer.Option(help="Private key of the client certificate.")]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Number of workers of a local scheduler; by default one per core.")
-]
+TlsCa = Annotated[str | None, place(help="Certificate of the authority that signed the cluster's certificate.")]
+TlsCert = Annotated[str | None, place(help="Client certificate for tls://.")]
+TlsKey = Annotated[str | None, place(help="Private key of the client certificate.")]
+Workers = Annotated[int | None, place(min=1, help="Number of workers of a local scheduler; by default one per core.")]
 StorageOptions = Annotated[
     list[str] | None,
-    typer.Option(
+    place(
         "--storage-option",
         metavar="KEY=VALUE",
         help="For URLs: endpoint_url, profile, patience (seconds), ...; give it several times.",
@@ -162,11 +167,11 @@ def fit_parameters(
 ) -> dict[str, Any]:
     """Return the parameters of `GroupDiscoveryMachine` from the options of a command."""
     given = dict(locals())  # they have the same names
-    if cut_size != "auto" and not cut_size.isdigit():
-        raise BadInput(f"cut_size must be 'auto' or an integer >= 1, got {cut_size!r}")
-    given["C"] = C if C == "auto" else _number(C)
-    given["cut_size"] = cut_size if cut_size == "auto" else int(cut_size)
-    return given | constraints(include, exclude, groups_of)
+    given |= {"C": _parsed(C, float), "cut_size": _parsed(cut_size, int), **constraints(include, exclude, groups_of)}
+    from gdm_dask.settings.settings import check_parameters
+
+    check_parameters(given)
+    return given
 
 
 def constraints(include: Include = None, exclude: Exclude = None, groups_of: GroupsOf = None) -> dict[str, Any]:
@@ -177,14 +182,6 @@ def constraints(include: Include = None, exclude: Exclude = None, groups_of: Gro
     from gdm_dask.settings.constraint_files import read_constraints
 
     return read_constraints(given)
-
-
-def _number(text: str) -> float:
-    """Parse the value of `--C`."""
-    try:
-        return float(text)
-    except ValueError:
-        raise BadInput(f"`C` must be 'auto' or a positive number, got {text!r}") from None
 
 
 def absolute(path: str) -> str:
@@ -214,21 +211,19 @@ def storage(storage_option: StorageOptions = None) -> dict[str, Any] | None:
         table = options
         for name in tables:
             table = table.setdefault(name, {})
-        table[last] = value if _TEXT.search(last) else _plain(value)
+        table[last] = value if _TEXT.search(last) else _parsed(value, bool, int, float)
     return options or None
 
 
-def _plain(text: str) -> bool | int | float | str:
+def _parsed(text: str, *kinds: type) -> Any:
     """Return the number or truth value that a text stands for, else the text.
 
-    >>> _plain("true"), _plain("5"), _plain("0.5"), _plain("eu-central-1")
-    (True, 5, 0.5, 'eu-central-1')
+    >>> _parsed("true", bool), _parsed("5", int, float), _parsed("0.5", int, float), _parsed("auto", float)
+    (True, 5, 0.5, 'auto')
     """
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
+    for kind in kinds:
+        with suppress(ValueError, KeyError):
+            return {"true": True, "false": False}[text] if kind is bool else kind(text)
     return text
 
 

@@ -97,7 +97,7 @@ def history(
     file: File,
     overrides: Overrides = None,
     last: Annotated[int, typer.Option(min=0, help="Number of runs to print; 0 prints all.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Print the runs of a pipeline: start, duration, outcome, and changes since the previous run."""
     from gdm_dask.pipeline import load_pipeline

@@ -16,7 +16,7 @@ from gdm_dask.system.resources import format_bytes
 if TYPE_CHECKING:
     from gdm_dask.growth.forecast import Cluster, Forecast
 
-Store = Annotated[str | None, typer.Argument(metavar="[STORE]", help="A feature store: folder or URL.")]
+Store = Annotated[str | None, typer.Argument(metavar="STORE", help="A feature store: folder or URL.")]
 Supports = Annotated[int, typer.Option("--n-features-to-select", "-k", min=1, help="Supports to select.")]
 Like = Annotated[str | None, typer.Option(help="Instead of a store: a lookalike (webspam, kdd2010, url, news20).")]
 Scale = Annotated[float, typer.Option(help="Factor for the lookalike's number of samples and features.")]
@@ -49,7 +49,7 @@ def plan(
     bandwidth: Bandwidth = None,
     tau: opt.Tau = 0.25,
     groups: opt.Groups = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: opt.AsJson = False,
     storage: Any = None,
 ) -> None:
     """Forecast the reads, memory, traffic, seconds and bottleneck of a fit.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
-from gdm_dask.cli.console import escape, out
+from gdm_dask.cli.console import escape, out, show
 from gdm_dask.errors import BadInput
 from gdm_dask.system.resources import format_bytes
 
@@ -51,7 +51,6 @@ Drop = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN", help="Column of a table to leave out, such as an identifier; may be repeated."),
 ]
-Task = Annotated[str | None, typer.Option(help="classification or regression; by default inferred from the target.")]
 NFeatures = Annotated[int | None, typer.Option(help="Number of features; features beyond it are dropped.")]
 Like = Annotated[str | None, typer.Option(help="Store whose features and target to use, for test sets.")]
 IndexBase = Annotated[int, typer.Option(help="Number of the first feature in the text: 1 or 0.")]
@@ -70,51 +69,43 @@ OnError = Annotated[str, typer.Option(help="On a malformed line: raise an error,
 DType = Annotated[str, typer.Option(help="Stored values: auto (exact, as narrow as possible), float32 or float64.")]
 Codec = Annotated[str, typer.Option(help="Compression: lz4 (fast), zstd (small) or none.")]
 BlockSize = Annotated[str, typer.Option(help="Decoded size of a block, the unit of parallel work.")]
-Scheduler = Annotated[str, typer.Option(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
+Scheduler = Annotated[str, opt.place(help="synchronous, threads, processes, local, or a Dask scheduler's address.")]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Number of parallel tasks; by default one per core, and two more for threads.")
+    int | None, opt.place(min=1, help="Number of parallel tasks; by default one per core, and two more for threads.")
 ]
-Scratch = Annotated[str | None, typer.Option(help="Folder for scratch files; by default beside the store.")]
-RunSize = Annotated[str | None, typer.Option(help="Bytes of source sorted at a time.", hidden=True)]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")]
+Scratch = Annotated[str | None, opt.place(help="Folder for scratch files; by default beside the store.")]
+RunSize = Annotated[str | None, opt.place(help="Bytes of source sorted at a time.", hidden=True)]
+Overwrite = Annotated[bool, opt.place("--overwrite", help="Replace an existing store.")]
 
-_DOCUMENTS = "Raw documents"
+_documents = functools.partial(opt.place, rich_help_panel="Raw documents")
 Text = Annotated[
     bool,
-    typer.Option(
+    _documents(
         "--text",
         help="The source is raw documents: a folder per class, .csv, .tsv, .jsonl, or text.bin with index.npz.",
-        rich_help_panel=_DOCUMENTS,
     ),
 ]
-Analyzer = Annotated[str, typer.Option(help="Unit of the n-grams: byte, char or word.", rich_help_panel=_DOCUMENTS)]
-NGrams = Annotated[str, typer.Option(help="Length of the n-grams, or shortest-longest.", rich_help_panel=_DOCUMENTS)]
-MinDf = Annotated[
-    int, typer.Option(help="Minimum number of documents that an n-gram must occur in.", rich_help_panel=_DOCUMENTS)
-]
+Analyzer = Annotated[str, _documents(help="Unit of the n-grams: byte, char or word.")]
+NGrams = Annotated[str, _documents(help="Length of the n-grams, or shortest-longest.")]
+MinDf = Annotated[int, _documents(help="Minimum number of documents that an n-gram must occur in.")]
 Counts = Annotated[
     bool,
-    typer.Option(
-        "--counts", help="Keep counts instead of scaling each document to unit length.", rich_help_panel=_DOCUMENTS
-    ),
+    _documents("--counts", help="Keep counts instead of scaling each document to unit length."),
 ]
 Hashed = Annotated[
     int | None,
-    typer.Option(
-        help="Hash n-grams into this many features instead of counting a vocabulary.", rich_help_panel=_DOCUMENTS
-    ),
+    _documents(help="Hash n-grams into this many features instead of counting a vocabulary."),
 ]
 HashedNames = Annotated[
     bool,
-    typer.Option("--hashed-names", help="Name the hashed features; takes one more pass.", rich_help_panel=_DOCUMENTS),
+    _documents("--hashed-names", help="Name the hashed features; takes one more pass."),
 ]
 StripHeaders = Annotated[
     bool,
-    typer.Option("--strip-headers", help="Remove mail headers except the subject: they reveal the class.",
-                 rich_help_panel=_DOCUMENTS),
+    _documents("--strip-headers", help="Remove mail headers except the subject: they reveal the class."),
 ]  # fmt: skip
-TextColumn = Annotated[str, typer.Option(help="Column or key that holds the text.", rich_help_panel=_DOCUMENTS)]
-LabelColumn = Annotated[str, typer.Option(help="Column or key that holds the class.", rich_help_panel=_DOCUMENTS)]
+TextColumn = Annotated[str, _documents(help="Column or key that holds the text.")]
+LabelColumn = Annotated[str, _documents(help="Column or key that holds the class.")]
 
 
 @app.command()
@@ -124,7 +115,7 @@ def ingest(
     target: Targets = None,
     sample_weight: SampleWeight = None,
     drop: Drop = None,
-    task: Task = None,
+    task: opt.Task = None,
     n_features: NFeatures = None,
     like: Like = None,
     covariates: Covariates = None,
@@ -288,7 +279,7 @@ def _target_text(facts: dict[str, Any]) -> str:
 @opt.takes(storage=opt.storage)
 def info(
     store: Annotated[str, typer.Argument(metavar="STORE|RUN", help="A feature store, or the run directory of a fit.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: opt.AsJson = False,
     storage: Any = None,
 ) -> None:
     """Describe a store, or the fitted model of a run directory."""
@@ -302,8 +293,7 @@ def info(
         typer.echo(json.dumps(facts, indent=2))
         return
     source = facts["provenance"].get("source", {})
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in (
+    show([
         ("store", facts["store"]),
         ("shape", f"{facts['features']:,} features x {facts['samples']:,} samples"),
         ("nonzeros", f"{facts['nonzeros']:,} (density {facts['density']:.3g})"),
@@ -317,9 +307,7 @@ def info(
                   + (", sample ids" if facts["sample_ids"] else "")),
         ("source", f"{source.get('format', '?')} {' '.join(map(str, source.get('files', [])))}".strip()),
         ("fingerprint", facts["fingerprint"][:16]),
-    ):  # fmt: skip
-        table.add_row(f"[bold]{name}[/]", escape(value))
-    out.print(table, soft_wrap=True)
+    ])  # fmt: skip
 
 
 def _describe_model(run: Path, as_json: bool) -> None:

@@ -50,7 +50,7 @@ def synth(
 def demo(
     folder: Annotated[Path | None, typer.Option(help="Folder to keep the stores, the model and its report in.")] = None,
     n_features_to_select: Annotated[
-        int, typer.Option("--n-features-to-select", "-k", help="Number of supports to select.")
+        int, typer.Option("--n-features-to-select", "-k", min=1, help="Number of supports to select.")
     ] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the generated data.")] = 0,
     overwrite: opt.Overwrite = False,
@@ -63,11 +63,11 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="gdm-demo-") as temporary:
         place = folder or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
-        out.print("[bold]generate[/]  2,048 samples x 10,000 features: 200 predictive groups, 30 with several members")
+        show([("generate", "2,048 samples x 10,000 features: 200 predictive groups, 30 with several members")])
         data = make_paper_data(seed=seed)
         train = ingest(data.X, place / "train.zarr", data.y, overwrite=overwrite)
         test = ingest(data.X_test, place / "test.zarr", data.y_test, like=train, overwrite=overwrite)
-        out.print(f"[bold]fit[/]       {n_features_to_select} supports, tau = 0.25")
+        show([("fit     ", f"{n_features_to_select} supports, tau = 0.25")])
         model = GroupDiscoveryMachine(n_features_to_select, verbose=1).fit(train)
         model.save(place / "run")
         model.report(place / "report.html", test=test)

@@ -46,7 +46,7 @@ DISCRETE, CONTINUOUS = ("one", "uint8"), ("pearson", "spearman", "cosine")
 
 @app.command()
 def warm(
-    kinds: Annotated[list[Kind] | None, typer.Argument(help="Kinds of data; all by default.")] = None,
+    kinds: Annotated[list[Kind] | None, typer.Argument(metavar="KIND", help="Kinds of data; all by default.")] = None,
 ) -> None:
     """Compile the kernels ahead of time, for example when an image is built, so that no first job waits for them.
 
