@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask.analysis.importance import group_importance, level
@@ -234,7 +235,12 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 def _accuracy(model: FittedModel, data: Labelled, kind: str) -> dict[str, Any]:
     values = decision(data.rows(model.support_features_), model.coef_, model.intercept_)
-    found = model.target_.measures(data.y, values)
+    found: dict[str, Any] = model.target_.measures(data.y, values)
+    if "accuracy" in found:
+        found["largest_class"] = float(data.members.mean(axis=1).max())  # the accuracy of always naming that class
+        right = binomtest(round(found["accuracy"] * data.n_samples), data.n_samples)
+        # the training samples are no sample of new ones: an interval would claim too much
+        found["interval"] = list(right.proportion_ci(method="wilson")) if kind == "test" else None
     return {"kind": kind, "name": data.name, "n_samples": data.n_samples, **found}
 
 

@@ -64,11 +64,17 @@ def _facts(report: dict[str, Any]) -> str:
     for entry in report["accuracy"]:
         name = "r2" if "r2" in entry else "accuracy"
         value = "not defined" if entry[name] is None else f"{entry[name]:.4f}"
-        rows.append([f"{entry['kind']} {name.replace('r2', 'R2')}", f"{value} on {escape(entry['name'])}"])
+        value += f" on {escape(entry['name'])}"
+        if entry.get("interval"):
+            value += ", 95% interval {:.4f} to {:.4f}".format(*entry["interval"])
+        if name == "accuracy":
+            value += f"; {entry['largest_class']:.4f} by always naming the largest class"
+        rows.append([f"{entry['kind']} {name.replace('r2', 'R2')}", value])
+    gap = f"gap {facts['gap']:.3g}, " if facts["wanted"] is None else ""  # else it says nothing about the supports
     rows += [
         ["correlation", facts["measure"]],
         ["redundancy rate", f"{facts['redundancy_rate']:.4f}"],
-        ["cuts", f"{facts['n_cuts']}, gap {facts['gap']:.3g}, {facts['outcome']}"],
+        ["cuts", f"{facts['n_cuts']}, {gap}{facts['outcome']}"],
         ["C", f"{facts['C']:.3g}, {facts['trade_off']}"],
         ["time", f"{facts['seconds']:.2f} s"],
         ["read", format_bytes(report["counts"].get("bytes_read", 0))],

@@ -85,11 +85,11 @@ def _found(report: dict[str, Any]) -> str:
     text = f"Of {plural(data['n_features'], 'feature')}{samples}, {facts['n_supports']:,} "
     text += "is a support" if facts["n_supports"] == 1 else "are supports"
     if facts["n_affiliated"]:
-        speak = "speaks" if facts["n_groups_with_affiliated"] == 1 else "speak"
-        text += (
-            f"; {facts['n_groups_with_affiliated']:,} of them {speak} for a group of affiliated features, "
-            f"{facts['n_affiliated']:,} in all"
-        )
+        n_speaking = facts["n_groups_with_affiliated"]
+        who = f"{n_speaking:,} of them speak{'s' if n_speaking == 1 else ''}"
+        if n_speaking == facts["n_supports"]:
+            who = "it speaks" if n_speaking == 1 else "each of them speaks"
+        text += f"; {who} for a group of affiliated features, {facts['n_affiliated']:,} in all"
     elif facts["n_affiliated"] == 0:
         text += ", and no other feature correlates with one of them"
     return text + "."

@@ -331,3 +331,24 @@ def test_a_chain_may_end_below_the_limit() -> None:
         assert groups["limit"] == 0.75
         assert groups["edges"][0] == low
         assert [sum(p) + sum(n) for p, n in zip(groups["positive"], groups["negative"], strict=True)] == groups["size"]
+
+
+def test_accuracy_is_compared_with_the_largest_class_and_has_an_interval_on_test_data() -> None:
+    machine, (X, y), (T, t) = fitted(), grouped(), grouped(1)
+    kept = np.r_[np.flatnonzero(t == "yes")[:30], np.flatnonzero(t == "no")[:10]]
+    training, test = gather(machine, store=(X, y), test=(T[kept], t[kept]))["accuracy"]
+    assert (training["interval"], test["largest_class"]) == (None, 0.75)
+    p, n, z = test["accuracy"], 40, 1.959964
+    half = z * np.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)  # Wilson's formula
+    middle = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    assert test["interval"] == pytest.approx([middle - half, middle + half], abs=1e-6)
+    text = render(gather(machine, test=(T[kept], t[kept])), "md")
+    assert f"95% interval {test['interval'][0]:.4f} to {test['interval'][1]:.4f}; 0.7500 by always naming" in text
+
+
+def test_the_sentence_says_each_if_every_support_has_a_group() -> None:
+    X, y = grouped()
+    lone = GroupDiscoveryMachine(1).fit(np.c_[X[:, :1], X[:, :1]], y)
+    both = GroupDiscoveryMachine(2).fit(np.c_[X[:, [0, 0]], X[:, [-1, -1]]], y)
+    assert "; it speaks for a group of affiliated features, 1 in all." in gather(lone)["sentence"]
+    assert "; each of them speaks for a group of affiliated features, 2 in all." in gather(both)["sentence"]

@@ -330,3 +330,39 @@ def test_the_page_marks_included_supports_and_variables(page, tmp_path) -> None:
     notes = texts(page, "#supports tbody tr td:nth-of-type(2)")
     assert sorted(filter(None, notes)) == [hostile, hostile, "included"]
     assert page.execute_script("return window.hacked") is None
+
+
+def test_a_map_of_few_supports_shows_their_names(opened, page, tmp_path: Path) -> None:
+    beside = (
+        "const c = document.querySelector('#map canvas'), d = devicePixelRatio, n = arguments[0];"
+        "const side = Math.round((c.height / d - 37) * d), left = Math.round(14 * d) + side;"
+        "if (left >= c.width) return 0;"
+        "return c.getContext('2d').getImageData(left, 0, c.width - left, c.height).data.filter(x => x).length"
+    )
+    assert opened.execute_script(beside) > 100
+    many = enormous(31, 100)
+    many.report(tmp_path / "many.html")
+    browser.load(page, tmp_path / "many.html")
+    assert page.execute_script(beside) == 0
+
+
+def test_samples_are_counted_only_where_features_can_be_zero(page, tmp_path: Path) -> None:
+    X, y = grouped()
+    for kind, matrix in (("dense", X + 10.0), ("sparse", np.where(X > 0, X, 0.0))):
+        GroupDiscoveryMachine(3).fit(matrix, y).report(tmp_path / f"{kind}.html")
+        browser.load(page, tmp_path / f"{kind}.html")
+        assert ("Samples with it" in texts(page, "#supports thead")[0]) == (kind == "sparse")
+
+
+def test_many_classes_share_one_picture_of_the_pixels(page, tmp_path: Path) -> None:
+    X, _ = grouped()
+    y = np.argmax(X[:, :4], axis=1)
+    machine = GroupDiscoveryMachine(n_features_to_select=3).fit(X, y)
+    machine.report(tmp_path / "report.html", store=(X, y), image_shape=(5, 8))
+    browser.load(page, tmp_path / "report.html")
+    captions = texts(page, "#images figcaption")
+    assert captions[:5] == ["mean of 0", "mean of 1", "mean of 2", "mean of 3", "mean of all classes"]
+    assert captions[5:] == ["3 supports", captions[6], "supports bright, affiliated dim"]
+    click(page, "#supports tbody th button")
+    assert texts(page, "#group figcaption") == ["over the mean of all classes"]
+    assert browser.problems(page) == []

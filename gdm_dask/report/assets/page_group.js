@@ -41,11 +41,11 @@ function supportFacts(k) {
 const outputFacts = (k) => sides.map((_, s) => fact(el('span', {}, 'Weight for ', sideLabel(s)), signed(supports.output_weights[s][k])));
 function importanceFacts(k) {
   const found = report.importance;
-  const facts = [fact(`${scoreName === 'R²' ? 'R²' : 'Accuracy'} lost without it`, points(found.support[k]))];
-  if (found.group) facts.push(fact('Without the whole group', points(found.group[k])));
+  const facts = [fact(`${scoreName === 'R²' ? 'R²' : 'Accuracy'} lost without it`, points(found.support[k], found.support_std[k]))];
+  if (found.group) facts.push(fact('Without the whole group', points(found.group[k], found.group_std[k])));
   return facts;
 }
-const points = (x) => `${minus((100 * x).toFixed(2))} points`;
+const points = (x, deviation) => `${minus((100 * x).toFixed(2))}${deviation === undefined ? '' : ` ± ${(100 * deviation).toFixed(2)}`} points`;
 
 function showMembers(sheet, k) {
   const size = groups.size[k];

@@ -15,7 +15,12 @@ function pixelCanvas(paintPixel, label) {
   draw();
   return canvas;
 }
-const grey = (c, p) => (pixels.means ? Array(3).fill(Math.round(pixels.means[c][p] * 0.8)) : [40, 40, 40]);
+// Classes to draw over: each of two, but the mean of more, which would repeat the same pixels again and again.
+const backgrounds = pixels?.means?.length > 2 ? [null] : (pixels?.means ?? [0]).map((_, c) => c);
+const meanOf = (c, p) => (c === null ? pixels.means.reduce((sum, mean) => sum + mean[p], 0) / pixels.means.length : pixels.means[c][p]);
+const grey = (c, p) => (pixels.means ? Array(3).fill(Math.round(meanOf(c, p) * 0.8)) : [40, 40, 40]);
+const meanLabel = (c) => (c === null ? ['mean of all classes'] : ['mean of ', classLabel(c)]);
+const meanFigure = (c) => figure(pixelCanvas((p) => grey(c, p), c === null ? 'mean image of all classes' : `mean image of class ${report.data.classes[c]}`), pixels.means ? meanLabel(c) : ['frame']);
 
 function showImages() {
   if (!pixels) return;
@@ -23,17 +28,17 @@ function showImages() {
   const ownerAt = new Map(pixels.affiliated);
   const source = pixels.means ? (pixels.means.length === 1 ? 'The mean image' : 'Mean images of the classes') : 'The image frame (pass the data with --store to see mean images)';
   const body = show('images', 'Pixels', `${source}, with the pixels of the supports and of their groups in white. Point at a pixel to see what it is, press it to open its group.`);
-  const classes = pixels.means ? pixels.means.map((_, c) => c) : [0];
-  for (const c of classes) {
+  if (backgrounds[0] === null) body.append(el('div', { class: 'strip card' }, pixels.means.map((_, c) => meanFigure(c))), el('p'));
+  for (const c of backgrounds) {
     const figures = [
-      figure(pixelCanvas((p) => grey(c, p), `mean image of class ${report.data.classes[c]}`), pixels.means ? ['mean of ', classLabel(c)] : ['frame']),
+      meanFigure(c),
       figure(pixelCanvas((p) => (supportAt.has(p) ? WHITE : grey(c, p)), `support pixels`), [`${whole(nSupports)} supports`]),
       figure(pixelCanvas((p) => (ownerAt.has(p) ? WHITE : grey(c, p)), `affiliated pixels`), [`${whole(pixels.affiliated.length)} affiliated`]),
       figure(pixelCanvas((p) => tinted(c, p, supportAt, ownerAt), 'pixels of supports and of affiliated features'), [`${sides.length === 2 ? 'by class: ' : ''}supports bright, affiliated dim`]),
     ];
     figures.forEach((one) => answer(one.querySelector('canvas'), supportAt, ownerAt));
     body.append(el('div', { class: 'strip card' }, figures));
-    if (c !== classes.at(-1)) body.append(el('p'));
+    if (c !== backgrounds.at(-1)) body.append(el('p'));
   }
   openers.push((sheet, k) => groupImage(sheet, k));
 }
@@ -69,9 +74,8 @@ function answer(canvas, supportAt, ownerAt) {
 function groupImage(sheet, k) {
   const members = new Set(groups.feature[k]);
   const color = toneOf(k) ? [245, 140, 60] : [70, 165, 230];
-  const classes = pixels.means ? pixels.means.map((_, c) => c) : [0];
   const before = redraws.length;
-  const figures = classes.map((c) => figure(pixelCanvas((p) => (p === supports.feature[k] ? WHITE : members.has(p) ? color : grey(c, p)), 'pixels of this group'), ['over the mean of ', classLabel(c)]));
+  const figures = backgrounds.map((c) => figure(pixelCanvas((p) => (p === supports.feature[k] ? WHITE : members.has(p) ? color : grey(c, p)), 'pixels of this group'), pixels.means ? ['over the ', ...meanLabel(c)] : ['frame']));
   redraws.length = before; // the dialog goes away: nothing to draw again
   sheet.append(el('h3', {}, 'Where it is'), el('div', { class: 'strip' }, figures, el('p', { class: 'note' }, 'White: the support. Coloured: its members.')));
 }

@@ -1,6 +1,7 @@
 // The clustered heat map: correlations of every pair of supports, on a canvas that answers to pointer and keys.
 const STRIP = 10; // class of each support, to the left
 const SIZES = 34; // size of each group, above
+const NAMED = 30; // a map of at most so many supports shows their names, to the right
 
 function rgb(name) {
   const hex = css(name).replace('#', '');
@@ -33,23 +34,26 @@ function showMap() {
   const state = { cell: 1, at: null, picture: null };
 
   function draw() {
-    const room = Math.min(box.clientWidth - STRIP - 4, 720) * Number(zoom.value);
-    state.cell = Math.max(1, Math.min(56, room / n));
+    const cellBeside = (names) => Math.max(1, Math.min(56, (Math.min(box.clientWidth - STRIP - 4 - names, 720) * Number(zoom.value)) / n));
+    state.names = n <= NAMED ? Math.min(180, Math.floor(box.clientWidth * 0.3)) : 0;
+    if (cellBeside(state.names) < 12) state.names = 0; // no room for a line of text
+    state.cell = cellBeside(state.names);
     state.picture = paint(n, value, correlationColors(largest));
     refresh();
   }
   function refresh() {
     const side = Math.round(state.cell * n);
     const scale = devicePixelRatio || 1;
-    canvas.width = (side + STRIP + 3) * scale;
+    canvas.width = (side + STRIP + 3 + state.names) * scale;
     canvas.height = (side + SIZES + 3) * scale;
-    canvas.style.width = `${side + STRIP + 3}px`;
+    canvas.style.width = `${side + STRIP + 3 + state.names}px`;
     canvas.style.height = `${side + SIZES + 3}px`;
     const pen = canvas.getContext('2d');
     pen.scale(scale, scale);
     pen.imageSmoothingEnabled = false;
     pen.drawImage(state.picture, STRIP, SIZES, side, side);
     margins(pen, map.order, state.cell);
+    if (state.names) map.order.forEach((k, i) => label(pen, supportName(k), STRIP + side + 8, SIZES + (i + 0.5) * state.cell, state.names - 8));
     if (state.at) mark(pen, state.at, state.cell, side);
   }
   function point(i, j, x, y) {
@@ -110,6 +114,18 @@ function margins(pen, order, cell) {
     const height = groups ? (Math.log(groups.size[k]) / most) * (SIZES - 6) : 0;
     pen.fillRect(STRIP + i * cell, SIZES - 3 - height, Math.max(1, cell - 0.5), Math.max(1, height));
   });
+}
+function label(pen, name, x, y, room) {
+  const characters = Array.from(visibleEnds(name).slice(0, 200));
+  pen.font = `12px ${css('--sans')}`;
+  pen.fillStyle = css('--soft');
+  pen.textBaseline = 'middle';
+  let text = characters.join('');
+  while (characters.length > 1 && pen.measureText(text).width > room) {
+    characters.pop();
+    text = `${characters.join('')}…`;
+  }
+  pen.fillText(text, x, y);
 }
 function mark(pen, [i, j], cell, side) {
   pen.strokeStyle = css('--ink');

@@ -16,27 +16,31 @@ function showGlance() {
   const data = report.data;
   if (data.n_samples !== null) {
     const counts = data.class_counts;
+    const [fewest, most] = [Math.min(...counts), Math.max(...counts)].map(whole);
     const split = counts.length > 5
-      ? `of ${whole(counts.length)} classes, ${whole(Math.min(...counts))} to ${whole(Math.max(...counts))} each`
-      : counts.map((count, k) => el('div', {}, classLabel(k), ` ${whole(count)}`));
-    tiles.append(tile('Samples', whole(data.n_samples), split));
+      ? `of ${whole(counts.length)} classes, ${fewest === most ? most : `${fewest} to ${most}`} each`
+      : counts.map((count, k) => el('div', {}, classLabel(k), `: ${whole(count)}`));
+    tiles.append(tile('Samples', whole(data.n_samples), data.kind === 'numbers' ? null : split));
   }
   tiles.append(tile('Features', whole(data.n_features)));
   tiles.append(tile('Supports', whole(facts.n_supports), `${digits((100 * facts.n_supports) / data.n_features)}% of the features`));
   if (facts.n_affiliated !== null) {
-    tiles.append(tile('Affiliated', whole(facts.n_affiliated), `in ${plural(facts.n_groups_with_affiliated, 'group')}; the largest has ${plural(facts.largest_group, 'member')}`));
+    tiles.append(tile('Affiliated', whole(facts.n_affiliated), facts.n_affiliated ? `in ${plural(facts.n_groups_with_affiliated, 'group')}; the largest has ${plural(facts.largest_group, 'member')}` : 'no other feature correlates with a support'));
   }
   for (const entry of report.accuracy) {
-    const auc = entry.auc ? `AUC ${entry.auc.toFixed(4)}, ` : '';
     const isNumbers = data.kind === 'numbers';
     const value = isNumbers ? (entry.r2 === null ? '–' : entry.r2.toFixed(4)) : percent(entry.accuracy, 2);
-    tiles.append(tile(`${isNumbers ? 'R²' : 'Accuracy'}, ${entry.kind}`, value, [`${auc}on ${plural(entry.n_samples, 'sample')} of `, el('bdi', {}, entry.name)]));
+    const more = [el('div', {}, `on ${plural(entry.n_samples, 'sample')} of `, el('bdi', {}, entry.name))];
+    if (entry.interval) more.push(el('div', {}, `95% interval: ${entry.interval.map((x) => percent(x)).join(' to ')}`));
+    if (entry.auc) more.push(el('div', {}, `AUC ${entry.auc.toFixed(4)}`));
+    if (!isNumbers) more.push(el('div', {}, `always the largest class: ${percent(entry.largest_class)}`));
+    tiles.append(tile(`${isNumbers ? 'R²' : 'Accuracy'}, ${entry.kind}`, value, more));
   }
   tiles.append(tile('Redundancy rate', facts.redundancy_rate.toFixed(4), 'of the supports; 0 is none'));
-  const gap = percent(facts.gap, facts.gap < 0.01 ? 3 : 1);
-  if (facts.wanted !== null) {
-    tiles.append(tile('Gap', gap, [el('span', { class: 'state' }, facts.outcome), '; the gap is about the cuts, not about this number']));
+  if (facts.wanted !== null) { // the gap says nothing about the supports
+    tiles.append(tile('Cuts', whole(facts.n_cuts), facts.outcome));
   } else {
+    const gap = percent(facts.gap, facts.gap < 0.01 ? 3 : 1);
     const state = facts.converged ? el('span', { class: 'state good' }, '✓ converged') : el('span', { class: 'state unproved' }, '○ not converged');
     tiles.append(tile('Gap', gap, [state, `; ended by ${stopReasons[facts.stopped] ?? facts.stopped}`]));
   }
@@ -79,14 +83,13 @@ function showCost() {
   const rest = facts.seconds - parts.reduce((sum, part) => sum + part.value, 0);
   if (rest > 0.01 * facts.seconds) parts.push({ name: 'other', value: rest, color: '--soft' });
   const counts = report.counts;
-  const body = show('cost', 'Cost', `${seconds(facts.seconds)} in all, ${plural(counts.passes, 'pass').replace('passs', 'passes')} over the data, ${bytes(counts.bytes_read)} decoded.`);
+  const body = show('cost', 'Cost', `${seconds(facts.seconds)} in all, ${plural(counts.passes, 'read')} of the data, ${bytes(counts.bytes_read)} decoded.`);
   const time = el('div', { class: 'plot' });
   const reads = el('div', { class: 'plot' });
   body.append(el('div', { class: 'pair' }, el('div', { class: 'card' }, el('h3', {}, 'Where the time went'), time), el('div', { class: 'card' }, el('h3', {}, 'What was read'), reads)));
   barList(time, `Seconds: ${parts.map((part) => `${part.name} ${seconds(part.value)}`).join(', ')}`, parts, seconds);
-  const blocks = [{ name: 'blocks used', value: counts.blocks_used }, { name: 'blocks read', value: counts.blocks_read },
-    { name: 'rows scanned', value: counts.rows_scanned }, { name: 'rows skipped', value: counts.rows_skipped, color: '--soft' }];
-  reads.append(settingsTable([...blocks.map((one) => [one.name, whole(one.value)]), ['bytes read', bytes(counts.bytes_read)], ['tasks', whole(counts.tasks)]]));
+  const counted = ['blocks_used', 'blocks_read', 'rows_scanned', 'rows_skipped', 'tasks'];
+  reads.append(settingsTable([...counted.map((name) => [name.replace('_', ' '), whole(counts[name])]), ['bytes read', bytes(counts.bytes_read)]]));
   const cuts = report.cuts;
   body.append(numbersBehind(['cut', 'scores', 'matching', 'master', 'bytes read', 'features compared'], cuts.lower.map((_, k) => [String(k + 1),
     ...['scores', 'matching', 'master'].map((part) => seconds(cuts.seconds[part][k])), bytes(cuts.bytes_read[k]), whole(cuts.n_examined[k])])));
@@ -101,7 +104,7 @@ function showAbout() {
   }[report.parameters.linkage] ?? '';
   const term = (name, text) => [el('dt', {}, name), el('dd', {}, text)];
   body.append(el('dl', { class: 'prose' },
-    term('Support', 'A feature that tells the target and correlates with no other support.'),
+    term('Support', 'A feature that helps to predict the target and correlates with no other support.'),
     term('Correlation ρ', `Here ${report.facts.measure}.`),
     term('Affiliated', tau > 0 ? `A feature that correlates with a support: |ρ| ≥ ${digits(1 - tau)} (1 − tau).${linkage} Where several supports qualify, the nearest owns it.` : 'None in this run: tau = 0 switches the correlation constraint off (FGM).'),
     term('Weight', `Of the normalised feature in the model. ${supports.output_weights ? 'Each output has its own; this is their norm.' : 'Its sign tells what the feature speaks for when it is large.'}`),
@@ -110,7 +113,8 @@ function showAbout() {
     term('Redundancy rate', 'The mean |Pearson correlation| over pairs of supports, divided as in the paper of Zhai, Tan, Tsang and Ong (ICML 2012).'),
     term('Gap', 'How far apart the bounds are, relative to the upper one. Only a gap within the tolerance is called converged.'),
     term('C', 'How closely the machine fits the samples during the search: a small C shrinks the weights more.'),
-    term('Accuracy', 'Of a linear SVM that was fitted again on the supports alone.')));
+    report.data.kind === 'numbers' ? term('R²', 'Share of the variance that a ridge regression on the supports alone explains.')
+      : term('Accuracy', 'Share of the samples that a linear SVM on the supports alone gets right. An interval (Wilson) is given for test samples only: a model flatters itself on the samples that it was fitted on.')));
   const shown = { ...report.parameters };
   for (const [key, value] of Object.entries(report.run)) if (typeof value === 'string') shown[key] = value;
   body.append(el('h3', {}, 'Parameters'), settingsTable(Object.entries(shown).map(([key, value]) => [key, el('bdi', {}, value === null ? 'none' : String(value))])));

@@ -33,17 +33,22 @@ function outputBars(k) {
   return el('span', { title: label }, svg('svg', { width: step * weights.length, height: 20, role: 'img', 'aria-label': label }, bars));
 }
 
+const largestWeight = Math.max(...supports.weight.map(Math.abs));
+function weightCell(k) { // the norm over several outputs has no sign
+  const weight = supports.weight[k];
+  return supports.output_weights ? digits(weight, 3, true) : el('span', { class: 'with-bar' }, signed(weight), signedBar(weight, largestWeight));
+}
+
 function supportColumns() {
-  const largest = Math.max(...supports.weight.map(Math.abs));
   const columns = [
     { label: 'Rank', number: true, first: 'up', value: (k) => k, cell: (k) => whole(k + 1) },
     { label: 'Support', header: true, value: (k) => supportName(k), cell: (k) => groupButton(k) },
-    { label: 'Weight', number: true, value: (k) => supports.weight[k], cell: (k) => el('span', { class: 'with-bar' }, signed(supports.weight[k]), signedBar(supports.weight[k], largest)), tip: 'Of the normalised feature' },
+    { label: 'Weight', number: true, value: (k) => supports.weight[k], cell: weightCell, tip: `Of the normalised feature${supports.output_weights ? '; the norm over all outputs' : ''}` },
     { label: 'Speaks for', value: sideName, cell: (k) => sideLabel(supports.side[k]) },
   ];
   if (supports.note) columns.splice(2, 0, { label: 'Note', value: (k) => supports.note[k], cell: (k) => (supports.note[k] ? named(supports.note[k]) : ''), tip: 'Included: a support by demand; a name: the variable with which it entered' });
   if (supports.output_weights) columns.push({ label: 'Weights', value: sideName, cell: outputBars, tip: 'Its weight for each of the outputs, in their order' });
-  if (supports.frequency) columns.push({ label: 'Samples with it', number: true, value: frequencyOf, cell: frequencyCell, tip: 'Samples in which it is not zero; bars: share of each class' });
+  if (supports.frequency && supports.feature.some((_, k) => frequencyOf(k) < report.data.n_samples)) columns.push({ label: 'Samples with it', number: true, value: frequencyOf, cell: frequencyCell, tip: 'Samples in which it is not zero; bars: share of each class' });
   columns.push({ label: 'Cut', number: true, first: 'up', value: firstCut, cell: (k) => String(firstCut(k) ?? '–'), tip: 'The first cut that holds it' });
   columns.push({ label: 'Score', number: true, value: firstScore, cell: scoreCell, tip: 'Its score in that cut; bars: scores in all cuts that hold it' });
   if (groups) columns.push({ label: 'Group', number: true, value: (k) => groups.size[k], cell: (k) => whole(groups.size[k]), tip: 'Members, the support included' });
