@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from gdm_dask.report.summary import certificate, outcome, plural
-from gdm_dask.system.names import printable
+from gdm_dask.report.summary import certificate, outcome
+from gdm_dask.system.names import plural, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +54,9 @@ def _table(supports: pd.DataFrame) -> str:
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{more}"
 
 
-def bounds_picture(lower: list[float], upper: list[float], width: int = 280, height: int = 70) -> str:
+def bounds_picture(lower: list[float], upper: list[float]) -> str:
     """Draw both bounds by cut, as SVG."""
+    width, height = 280, 70
     high = max(upper, default=0.0) or 1.0
     step = width / max(1, len(lower) - 1)
 

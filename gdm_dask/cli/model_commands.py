@@ -20,6 +20,7 @@ from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
 from gdm_dask.cli.console import escape, live_cuts, out, plain, show
 from gdm_dask.errors import BadInput
+from gdm_dask.system.names import plural
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
@@ -167,8 +168,7 @@ def _strongest(model: FittedModel) -> str:
 def _demanded(model: FittedModel) -> str:
     """Tell how many supports were included, and how many variables they make up."""
     included = f", {len(model.included_):,} included" if len(model.included_) else ""
-    n_variables = len(model.variables_)
-    return included + (f", {n_variables:,} variable{'' if n_variables == 1 else 's'}" if n_variables else "")
+    return included + (f", {plural(len(model.variables_), 'variable')}" if model.variables_ else "")
 
 
 @app.command()

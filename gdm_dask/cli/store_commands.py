@@ -14,6 +14,7 @@ from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
 from gdm_dask.cli.console import escape, out, show
 from gdm_dask.errors import BadInput
+from gdm_dask.system.names import plural
 from gdm_dask.system.resources import format_bytes
 
 if TYPE_CHECKING:
@@ -193,9 +194,10 @@ def ingest(
             storage_options=storage, run_bytes=run_size, covariates=covariates, on_missing=on_missing, **options,
         )  # fmt: skip
     features, samples = done.store.shape
+    compiling = f" (compiling took {done.compiling:.1f} s)" if done.compiling else ""
     out.print(
         f"{escape(store)}: {features:,} features x {samples:,} samples, {done.store.nnz:,} nonzeros, "
-        f"{_blocks(done.store)}" + (f" (compiling took {done.compiling:.1f} s)" if done.compiling else ""),
+        f"{plural(done.store.n_blocks, 'block')}{compiling}",
         highlight=False,
         soft_wrap=True,
     )
@@ -337,8 +339,4 @@ def verify(store: opt.Store, storage: Any = None) -> None:
     opened = open_store(store, storage)
     with report("verify", opened.nbytes) as progress:
         opened.verify(progress)
-    out.print(f"{escape(store)}: {_blocks(opened)}, all intact", highlight=False, soft_wrap=True)
-
-
-def _blocks(store: FeatureStore) -> str:
-    return f"{store.n_blocks:,} block{'' if store.n_blocks == 1 else 's'}"
+    out.print(f"{escape(store)}: {plural(opened.n_blocks, 'block')}, all intact", highlight=False, soft_wrap=True)

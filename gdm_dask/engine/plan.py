@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from gdm_dask.errors import MemoryLimitTooLow
+from gdm_dask.system.names import plural
 from gdm_dask.system.resources import format_bytes
 
 #: A process of ours with everything imported and compiled, before any data, and a Dask worker.
@@ -100,7 +101,7 @@ class FitPlan:
         """Describe in one line the bytes to read."""
         n_bytes, limit = sum(self.block_bytes), "" if self.limit is None else f"limit {format_bytes(self.limit)}, "
         return (
-            f"{len(self.block_bytes):,} blocks, {format_bytes(n_bytes)} decoded; {limit}"
+            f"{plural(len(self.block_bytes), 'block')}, {format_bytes(n_bytes)} decoded; {limit}"
             f"about {self.n_passes:,} passes read {format_bytes(n_bytes * self.n_passes)}"
         )
 

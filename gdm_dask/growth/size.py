@@ -17,6 +17,7 @@ from gdm_dask.ingestion.sources.lookalikes import Lookalike, lookalike_source, s
 from gdm_dask.settings.tasks import task_of
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.layout import BLOCK_BYTES, MAX_BLOCK_BYTES
+from gdm_dask.system.names import plural
 from gdm_dask.system.resources import format_bytes
 
 #: Nonzeros of the small lookalike that represents a large one: a second of work, and enough to measure on.
@@ -185,7 +186,7 @@ def limits(size: Size, memory: int, needed: dict[str, int], in_driver: bool) -> 
     objects = MANIFEST_OBJECTS * size.manifest_bytes
     if objects > MANIFEST_PART * memory:
         found.append(
-            f"the manifest lists {len(size.block_bytes):,} blocks, {format_bytes(size.manifest_bytes)} of text that "
-            f"each process loads into about {format_bytes(objects)}. Ingest with a larger --block-size."
+            f"the manifest lists {plural(len(size.block_bytes), 'block')}, {format_bytes(size.manifest_bytes)} of text "
+            f"that each process loads into about {format_bytes(objects)}. Ingest with a larger --block-size."
         )
     return found

@@ -19,6 +19,7 @@ from gdm_dask.report.compare import compare_runs
 from gdm_dask.report.groups import gather_groups, gather_map
 from gdm_dask.report.images import gather_images
 from gdm_dask.report.summary import certificate, outcome, sentence, trade_off
+from gdm_dask.system.names import plural
 from gdm_dask.system.version import VERSION
 
 FORMAT = "gdm_dask report"
@@ -132,7 +133,7 @@ def _parameters(model: FittedModel) -> dict[str, Any]:
 
         parameters["groups_of"] = named_variables(parameters["groups_of"], model.n_features_in_)
     counts = {
-        name: f"{len(parameters[name]):,} {what}{'' if len(parameters[name]) == 1 else 's'}"
+        name: plural(len(parameters[name]), what)
         for name, what in (("include", "feature"), ("exclude", "feature"), ("groups_of", "variable"))
         if parameters.get(name) is not None
     }

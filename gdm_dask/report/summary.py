@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gdm_dask.model import FittedModel
+from gdm_dask.system.names import plural
 
 #: Reasons to stop, in words.
 REASONS = {
@@ -15,15 +16,6 @@ REASONS = {
     "nothing left": "no feature with a score was left",
     "enough supports": "as many supports as wanted were found",
 }
-
-
-def plural(number: int, word: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "cut"), plural(2000, "cut")
-    ('1 cut', '2,000 cuts')
-    """
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def outcome(model: FittedModel) -> str:
