@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tomllib
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,8 +55,22 @@ def test_changelog_has_this_version() -> None:
 
 def test_workflow_tests_every_supported_python() -> None:
     job = load(".github/workflows/test.yml")["jobs"]["test"]
-    assert PROJECT["requires-python"] == f">={job['strategy']['matrix']['python'][0]}"
+    pythons = job["strategy"]["matrix"]["python"]
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    classifiers = [text.rpartition(" :: ")[2] for text in PROJECT["classifiers"] if ":: Python :: 3." in text]
+    assert classifiers == pythons
     assert job["steps"][-1]["run"] == "make test"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is a source archive")
+def test_source_archive_holds_what_the_repository_holds() -> None:
+    """Setuptools adds the package, pyproject.toml, MANIFEST.in, README and LICENSE by itself."""
+    rules = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines() if not line.startswith("#")]
+    taken = {word for verb, *words in rules if verb in ("include", "graft") for word in words}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in {path.split("/")[0] for path in tracked.splitlines()}:
+        if name not in ("gdm_dask", "pyproject.toml", "MANIFEST.in", "LICENSE"):
+            assert any(fnmatch(name, pattern) for pattern in taken), name
 
 
 def test_workflow_tests_the_oldest_versions() -> None:
