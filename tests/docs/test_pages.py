@@ -7,6 +7,7 @@ reason why a block is only shown (see `REASONS`); its commands are still parsed.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import shutil
@@ -134,7 +135,10 @@ def run_page(page: Path, data: tuple[np.ndarray, np.ndarray], capsys: pytest.Cap
 def test_blocks_of_a_page_run(page, data, place, capsys, monkeypatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     place(page)
-    run_page(page, data, capsys)
+    names = run_page(page, data, capsys)
+    if "certified" in names:
+        share = math.floor(100 * names["certified"].certified_share_) / 100
+        assert f"certified_share_  # {share} of" in page.read_text()
 
 
 def test_readme_does_what_it_says(data, place, capsys) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ from helpers.misaligned import MisalignedEngine
 
 from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, load_model, stability_selection
 from gdm_dask.analysis.cross_validation import tune
+from gdm_dask.cli import options
 from gdm_dask.cli.main import run
 from gdm_dask.features.measures import MEASURES
+from gdm_dask.pipeline.steps import Fit
 from gdm_dask.report import make_report
 
 FITTED = (
@@ -26,6 +30,17 @@ FITTED = (
     "upper_bounds_",
     "redundancy_rate_",
 )
+
+
+def test_all_measures_are_named_wherever_one_is_chosen() -> None:
+    help_ = options.Measure.__metadata__[0].help
+    page = (Path(__file__).parents[2] / "docs/fit.md").read_text()
+    assert Fit.table.keys["measure"].choices == tuple(MEASURES)
+    assert re.findall(r"\w+", help_.partition(":")[2].replace(" or ", " ")) == list(MEASURES)
+    assert re.findall(r"^\| `\"(\w+)\"`", page.partition("## Correlation measures")[2].partition("\n## ")[0], re.M) == [
+        *MEASURES
+    ]
+    assert f"measure : {{{', '.join(json.dumps(name) for name in MEASURES)}}}" in GroupDiscoveryMachine.__doc__
 
 
 def signals(measure: str, n: int = 400, sparse: bool = True) -> tuple[np.ndarray, np.ndarray]:
