@@ -190,6 +190,10 @@ def test_stripping_never_fails(document):
         ("a.csv", "text,label\nonly one\n", "line 2: 1 fields"),
         ("a.csv", "text,label\nlone\rreturn,ham\n", "line 2: "),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 1', "line 2: not a JSON object with the key 'label'"),
+        ("a.jsonl", '{"text": "a", "label": null}', "line 1: 'label' is null"),
+        ("a.jsonl", '{"text": null, "label": 1}', "line 1: 'text' is null"),
+        ("a.jsonl", "", r"a\.jsonl: there are no documents"),
+        ("a.csv", "text,label\na,b\nc,\n", "line 3: 'label' is empty"),
         ("a.txt", "words", "a folder per class"),
     ],
 )
@@ -197,6 +201,12 @@ def test_bad_documents_are_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content.encode())
     with pytest.raises(BadInput, match=message):
         open_corpus(tmp_path / name)
+
+
+def test_other_labels_for_documents_are_refused(tmp_path):
+    source = document_source(open_corpus(as_table(tmp_path / "table")), TextSettings())
+    with pytest.raises(BadInput, match="has its own labels"):
+        ingest(source, tmp_path / "a.zarr", LABELS)
 
 
 def test_bad_folders_are_named(tmp_path):

@@ -26,8 +26,6 @@ def document_source(
 
     The vocabulary is kept in the store. Hashed features are `named` at the cost of one more pass over the documents.
     """
-    if len(corpus) == 0:
-        raise BadInput("there are no documents")
     texts = (corpus.read(batch) for batch in corpus.batches(BATCH_BYTES))
     if settings.hashed is not None:
         known, names = Vocabulary(settings, [], []), hashed_names(texts, settings) if named else None

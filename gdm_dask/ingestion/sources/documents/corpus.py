@@ -94,6 +94,8 @@ def open_corpus(path: str | os.PathLike[str], text: str = "text", label: str = "
         found = _json_lines(place, text, label)
     else:
         raise BadInput(f"{place}: documents come as a folder per class, .csv, .tsv, .jsonl or a packed corpus")
+    if len(found) == 0:
+        raise BadInput(f"{place}: there are no documents")
     return replace(found, mail=mail)
 
 
@@ -148,9 +150,12 @@ def _packed(place: Path, label: str) -> Corpus:
 def _json_lines(path: Path, text: str, label: str) -> Corpus:
     def field(record: bytes, name: str, where: str) -> Any:
         try:
-            return json.loads(record)[name]
+            found = json.loads(record)[name]
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise BadInput(f"{path}, {where}: not a JSON object with the key {name!r}") from error
+        if found is None:
+            raise BadInput(f"{path}, {where}: {name!r} is null: fill it in, or leave the line out")
+        return found
 
     offsets, lengths, labels = [], [], []
     place = 0
@@ -184,6 +189,8 @@ def _table(path: Path, text: str, label: str) -> Corpus:
                 if row:
                     if len(row) <= max(at, where):
                         raise BadInput(f"{path}, line {reader.line_num}: {len(row)} fields, but {len(header)} columns")
+                    if not row[where].strip():
+                        raise BadInput(f"{path}, line {reader.line_num}: {label!r} is empty: fill it in")
                     offsets.append(begin)
                     lengths.append(counted.position - begin)
                     labels.append(row[where])
