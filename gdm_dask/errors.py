@@ -15,6 +15,18 @@ class BadInput(GdmError, ValueError):
     exit_code = 2
 
 
+class BadValue(BadInput):
+    """A value that a store cannot hold, and its feature, if known; an ingest adds the names of source and feature."""
+
+    def __init__(self, problem: str, feature: int | None = None) -> None:
+        super().__init__(problem, feature)
+        self.feature = feature
+
+    def __str__(self) -> str:
+        """Return the problem."""
+        return str(self.args[0])
+
+
 class DamagedStore(BadInput):
     """A store that is missing, incomplete, damaged or of another format version."""
 

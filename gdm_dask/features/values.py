@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadValue
 from gdm_dask.system.jit import inlined, intrinsic, kernel
 
 #: From narrow to wide; each type holds all values of the types before it. "one" needs no stored values at all.
@@ -67,7 +67,7 @@ def narrowed(values: np.ndarray, limit: str | None) -> tuple[str, np.ndarray]:
     with np.errstate(over="ignore"):
         rounded = values.astype(dtype_of(limit))
     if np.isinf(rounded).any():
-        raise BadInput(
+        raise BadValue(
             f"{values[np.isinf(rounded)][0]:g} is too large for {limit}: store the values as float64 (or auto), "
             "or scale them first"
         )
@@ -83,14 +83,14 @@ def as_floats(values: np.ndarray) -> np.ndarray:
     if values.dtype in (np.float32, np.float64):
         return values
     if values.dtype.kind not in "biuf":
-        raise BadInput(f"values of type {values.dtype} are not real numbers: convert them first")
+        raise BadValue(f"values of type {values.dtype} are not real numbers: convert them first")
     floats = values.astype(np.float64)
     if values.dtype.kind == "f":
         exact = values.dtype.itemsize <= 8 or bool((floats == values).all())
     else:
         exact = values.dtype.itemsize < 8 or values.size == 0 or max(int(values.max()), -int(values.min())) <= _EXACT
     if not exact:
-        raise BadInput(
+        raise BadValue(
             f"some {values.dtype} values are not exact in float64: convert them first, or leave them out if they are "
             "identifiers"
         )

@@ -53,6 +53,11 @@ def read_covariates(
     names columns beside the matrix. If another store determines the features, `n_features` is their number, and `known`
     are its covariates: these are read, with the same values of text.
     """
+    if given is None:
+        raise BadInput(
+            f"the store given as `like` has the covariates {', '.join(one.name for one in known or ())}: pass those of "
+            "these samples, too (--covariates)"
+        )
     if facts.n_samples is None:
         raise BadInput(f"{facts.where}: covariates need a matrix or a table, not text with its own labels or documents")
     names = [one.name for one in known or []]
@@ -65,7 +70,7 @@ def read_covariates(
     levels = dict.fromkeys(columns) if known is None else {one.name: one.levels for one in known}
     encoded = {name: _encoded(name, column, levels[name], known is None) for name, column in columns.items()}
     values = np.hstack([matrix for _, matrix, _ in encoded.values()])
-    n_matrix = facts.n_features or 0 if n_features is None else n_features - values.shape[1]
+    n_matrix = facts.n_features or 0 if known is None else (n_features or 0) - values.shape[1]
     entries, first = [], n_matrix
     for name, (features, _, found) in encoded.items():
         entries.append(Covariate(name, list(range(first, first + len(features))), found))

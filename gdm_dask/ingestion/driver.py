@@ -185,7 +185,7 @@ def run_ingest(
             raise BadInput(f"n_features={n_features} conflicts with `like` ({like.shape[0]} features); pass only one")
         n_features = like.shape[0]
     drop = [drop] if isinstance(drop, str) else drop
-    if hasattr(source, "columns"):
+    if hasattr(source, "collect") or hasattr(source, "columns"):
         source, drop = without_columns(source, drop), ()
     weight_column = sample_weight if isinstance(sample_weight, str) else None
     options = IngestOptions(
@@ -209,8 +209,12 @@ def run_ingest(
     sample_weight = sample_weight if facts.sample_weight is None else facts.sample_weight
     weights = _known_weights(sample_weight, facts.n_samples, facts.sample_ids)
     if feature_names is not None:
-        given = given.with_facts(feature_names=_names_given(feature_names, n_features or facts.n_features))
-    beside = _covariates(covariates, given.facts, like, n_features)
+        size = n_features or facts.n_features
+        if size is not None and len(feature_names) != size:
+            raise BadInput(f"expected {size} feature names, one per feature, got {len(feature_names)}")
+        given = given.with_facts(feature_names=[str(name) for name in feature_names])
+    known = None if like is None else like.manifest.covariates
+    beside = read_covariates(covariates, given.facts, n_features, known) if covariates is not None or known else None
     kept = None
     if beside is not None or isinstance(given.facts.labels, Column):
         given, beside, kept = drop_incomplete(given, beside, on_missing)
@@ -221,7 +225,8 @@ def run_ingest(
         given = with_covariates(given, beside, None if like is None else like.feature_names)
         options = options if n_features is None else replace(options, n_features=given.facts.n_features)
     facts = given.facts
-    targets = _known_targets(facts, like, task, os.fspath(y) if isinstance(y, (str, os.PathLike)) else facts.where)
+    of_target = f"{facts.where}, target {os.fspath(y)}" if isinstance(y, (str, os.PathLike)) else facts.where
+    targets = _known_targets(facts, like, task, of_target)
     names = _feature_names(facts, like, options.n_features)
     limit = default_memory_limit() if memory_limit is None else parse_bytes(memory_limit)
     staging = Staging(Folder(path, storage_options), scratch)
@@ -239,7 +244,8 @@ def run_ingest(
         "cuts_version": CUTS_VERSION,
     }
     with staging:
-        with open_engine(scheduler, n_workers or _n_workers(scheduler, limit, facts)) as engine:
+        n_workers = n_workers or _n_workers(scheduler, limit, facts)
+        with open_engine(scheduler, n_workers) as engine, facts.naming(names):
             processes = not engine.shares_memory
             most = plan.run_bytes(limit, engine.n_workers, processes, facts.nbytes or 0, facts.least_run_bytes)
             plan.check_block_size(limit, processes, options.block_bytes)
@@ -348,19 +354,6 @@ def _n_workers(scheduler: Any, limit: int, facts: SourceFacts) -> int | None:
     return None
 
 
-def _covariates(given: Any, facts: SourceFacts, like: FeatureStore | None, n_features: int | None) -> Covariates | None:
-    """Return the covariates, which must be those of `like`."""
-    known = [] if like is None else like.manifest.covariates
-    if given is not None:
-        return read_covariates(given, facts, None if like is None else n_features, None if like is None else known)
-    if known:
-        raise BadInput(
-            f"the store given as `like` has the covariates {', '.join(one.name for one in known)}: pass those of these "
-            "samples, too (--covariates)"
-        )
-    return None
-
-
 def _known_weights(sample_weight: Any, n_samples: int | None, ids: list[str] | None = None) -> np.ndarray | None:
     """Return the sample weights if there are any and the number of samples is known; refuse wrong ones."""
     if sample_weight is None or n_samples is None:
@@ -375,13 +368,6 @@ def _known_targets(facts: SourceFacts, like: FeatureStore | None, task: str | No
     known = None if like is None else like.target
     target = infer_target(facts.labels, task, where) if known is None else known
     return [target.to_json(), crc32c(target.pack(facts.labels, where))]  # type: ignore[arg-type]
-
-
-def _names_given(names: list[str], size: int | None) -> list[str]:
-    """Return names given by the user; refuse another number of them than of features."""
-    if size is not None and len(names) != size:
-        raise BadInput(f"expected {size} feature names, one per feature, got {len(names)}")
-    return [str(name) for name in names]
 
 
 def _feature_names(facts: SourceFacts, like: FeatureStore | None, n_features: int | None) -> list[str] | None:

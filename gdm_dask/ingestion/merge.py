@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from gdm_dask.engine import Engine
-from gdm_dask.errors import BadInput, DamagedStore
+from gdm_dask.errors import BadValue, DamagedStore
 from gdm_dask.features.block import Block
 from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.values import dtype_of
@@ -192,8 +192,9 @@ def assemble_sparse(parts: Partition, slices: Slices, start: int, counts: np.nda
     if is_loose and not rows_increase(indptr, indices):
         twice = sort_rows(indptr, indices, values)
         if twice >= 0:
-            raise BadInput(
-                f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first"
+            raise BadValue(
+                f"feature {start + twice} has two values for one sample: sum or remove duplicate entries first",
+                start + twice,
             )
     stored = None if value_type == "one" else values
     means, norms = sparse_moments(indptr, stored, parts.n_samples, None if decimals is None else 10.0**decimals)
@@ -216,7 +217,8 @@ def check_moments(means: np.ndarray, norms: np.ndarray, start: int) -> None:
     """Refuse a feature whose values are so large that its mean or norm overflows float64."""
     wrong = np.flatnonzero(~(np.isfinite(means) & np.isfinite(norms)))
     if len(wrong):
-        raise BadInput(f"feature {start + wrong[0]} has values so large that its norm is infinite: scale them first")
+        feature = start + int(wrong[0])
+        raise BadValue(f"feature {feature} has values so large that its norm is infinite: scale them first", feature)
 
 
 def feature_counts(runs: list[Run], n_features: int) -> np.ndarray:

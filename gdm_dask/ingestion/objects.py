@@ -56,6 +56,8 @@ def as_pandas(data: Any) -> Any:
 
 def without_columns(table: Any, drop: Sequence[str]) -> Any:
     """Return a table as a pandas or Dask DataFrame, without some columns."""
+    if hasattr(table, "collect"):
+        raise BadInput(f"the {type(table).__name__} is not computed yet: pass the result of its `collect` method")
     frame = as_pandas(table)
     return frame.drop(columns=list(droppable(drop, frame.columns, "the DataFrame")))
 
@@ -90,30 +92,30 @@ def from_object(data: Any, y: Any) -> Source:
     return source
 
 
-def common_type(frame: Any) -> np.dtype:
+def common_type(frame: Any, where: str = "the DataFrame") -> np.dtype:
     """Return the NumPy type that holds all columns of a DataFrame."""
     found = []
     for column, kind in frame.dtypes.items():
-        plain = getattr(kind, "subtype", kind)
-        if getattr(plain, "kind", "O") not in "biuf":
+        if getattr(kind, "kind", "O") not in "biuf":
             raise BadInput(
-                f"column {str(column)!r} of the DataFrame does not hold numbers: encode it first, or leave it out"
+                f"column {str(column)!r} of {where} does not hold numbers: encode it, drop it, or name it as the target"
             )
+        plain = getattr(kind, "subtype", kind)  # of sparse columns
         found.append(plain if isinstance(plain, np.dtype) else np.dtype(np.float64))  # nullable: NA becomes NaN
     return np.result_type(*found) if found else np.dtype(np.float64)
 
 
-def frame_values(frame: Any) -> Any:
-    """Return the values of a pandas DataFrame in one type that holds all of them; sparse columns stay sparse."""
-    common = common_type(frame)
-    if len(frame.columns) and all(hasattr(kind, "subtype") for kind in frame.dtypes):
+def frame_values(frame: Any, where: str = "the DataFrame") -> Any:
+    """Return the values of a pandas DataFrame in one type that holds all of them; sparse ones stay sparse."""
+    common = common_type(frame, where)
+    if len(frame.columns) and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo().tocsr()
     for position, kind in enumerate(frame.dtypes):
         if kind.kind in "iu" and common.kind == "f":
             try:
                 as_floats(frame.iloc[:, position].dropna().to_numpy(kind.type))
             except BadInput as error:
-                raise BadInput(f"column {str(frame.columns[position])!r} of the DataFrame: {error}") from error
+                raise BadInput(f"column {str(frame.columns[position])!r} of {where}: {error}") from error
     if common.kind == "f":
         return frame.to_numpy(dtype=common, na_value=np.nan)
     return frame.to_numpy(dtype=common)
@@ -139,6 +141,8 @@ def _from_scipy(data: Any, y: Any) -> Source:
 
 
 def _from_numpy(data: Any, y: Any) -> Source:
+    if np.ma.is_masked(data):
+        raise BadInput("the input has masked values: fill them in first, with its `filled` method")
     matrix = np.asarray(data)
     check_dense(matrix, "the input")
     facts = dense_facts(matrix, y, "the matrix", {"format": "ndarray"}, _checksum(matrix))

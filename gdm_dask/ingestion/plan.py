@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from gdm_dask.errors import BadInput, MemoryLimitTooLow
+from gdm_dask.errors import BadValue, MemoryLimitTooLow
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.resources import format_bytes
 
@@ -97,7 +97,7 @@ def check_feature_space(n_features: int, memory_limit: int) -> None:
     """Refuse a feature space whose counts alone exceed the limit."""
     needed = BASE_BYTES + 4 * n_features
     if needed > memory_limit:
-        raise BadInput(
+        raise BadValue(
             f"{n_features:,} features (the largest index) need {format_bytes(needed)} of memory, more than the limit "
             f"of {format_bytes(memory_limit)}. If the index is right, raise --memory-limit; if not, pass "
             "--n-features to ignore larger ones."

@@ -34,6 +34,9 @@ def take_columns(source: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any
     if hasattr(source, "columns") and hasattr(source, "dtypes"):
         columns = list(source.columns)
         taken = [name for name in (y, sample_weight) if isinstance(name, str) and name in columns]
+        for name in taken:
+            if columns.count(name) > 1:
+                raise BadInput(f"{columns.count(name)} columns of the DataFrame are named {name!r}: rename them")
         values = {name: _values(source[name]) for name in taken}
         given = [values[name] if isinstance(name, str) and name in values else name for name in (y, sample_weight)]
         return source.drop(columns=taken) if taken else source, *given

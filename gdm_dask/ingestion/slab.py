@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, BadValue
 from gdm_dask.features.values import as_floats
 
 
@@ -99,7 +99,7 @@ def sparse_slab(
 def check_finite(
     values: np.ndarray, first_sample: int, samples: np.ndarray | None = None, features: np.ndarray | None = None
 ) -> None:
-    """Raise `BadInput` with the sample and the feature of the first NaN or infinity."""
+    """Raise `BadValue` with the sample and the feature of the first NaN or infinity."""
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return
     place = np.argwhere(~np.isfinite(values))[0]
@@ -107,7 +107,8 @@ def check_finite(
         sample, feature = place
     else:
         sample, feature = samples[place[0]], features[place[0]]
-    raise BadInput(
+    raise BadValue(
         f"sample {first_sample + int(sample)}, feature {int(feature)} (counted from 0) is NaN or infinity: "
-        "replace or remove such values first"
+        "replace or remove such values first",
+        int(feature),
     )

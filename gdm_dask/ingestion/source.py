@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from gdm_dask.errors import BadInput
+from gdm_dask.errors import BadInput, BadValue
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.store.chunks import check_codec
 from gdm_dask.store.layout import MAX_BLOCK_BYTES
 from gdm_dask.store.sample_tables import Column
 from gdm_dask.store.target_files import find_targets
 from gdm_dask.store.targets import TASKS
-from gdm_dask.system.resources import format_bytes
+from gdm_dask.system.resources import BAD_ARRAYS, format_bytes
 
 if TYPE_CHECKING:
     from gdm_dask.ingestion.sources.documents.vocabulary import Vocabulary
@@ -51,8 +52,9 @@ class IngestOptions:
             raise BadInput(f"`on_error` must be 'raise' or 'skip', got {self.on_error!r}")
         if self.dtype not in ("auto", "float32", "float64"):
             raise BadInput(f"`dtype` must be 'auto', 'float32' or 'float64', got {self.dtype!r}")
-        if self.n_features is not None and not 1 <= self.n_features <= MAX_COUNT:
-            raise BadInput(f"`n_features` must be in [1, {MAX_COUNT}], got {self.n_features!r}")
+        size = self.n_features
+        if size is not None and not (isinstance(size, (int, np.integer)) and 1 <= size <= MAX_COUNT):
+            raise BadInput(f"`n_features` must be an integer in [1, {MAX_COUNT}], got {size!r}")
         if self.block_bytes > MAX_BLOCK_BYTES:
             raise BadInput(
                 f"the block size must be at most {format_bytes(MAX_BLOCK_BYTES)}, got {format_bytes(self.block_bytes)}"
@@ -143,6 +145,16 @@ class SourceFacts:
         """Return the facts that differ if only some samples are kept."""
         ids = None if self.sample_ids is None else np.array(self.sample_ids, object)[kept].tolist()
         return {"n_samples": int(kept.sum()), "sample_ids": ids}
+
+    @contextmanager
+    def naming(self, names: Sequence[str] | None) -> Iterator[None]:
+        """Name the source, and the feature, of a value that a store cannot hold."""
+        try:
+            yield
+        except BadValue as error:
+            number = error.feature
+            feature = f", feature {names[number]!r}" if names and number is not None and number < len(names) else ""
+            raise BadInput(f"{self.where}{feature}: {error}") from error
 
     @property
     def where(self) -> str:
@@ -236,6 +248,17 @@ def check_dense(matrix: Any, where: str) -> None:
             f"{where}: expected a 2-D matrix of real numbers (samples x features), got {matrix.dtype} of shape "
             f"{matrix.shape}"
         )
+
+
+@contextmanager
+def reading(path: str, what: str, remedy: str = "Write or fetch it again") -> Iterator[None]:
+    """Name the file, what it should be, and the remedy, if a library cannot read it."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (ValueError, IndexError, AttributeError, *BAD_ARRAYS) as error:
+        raise BadInput(f"{path}: not {what}: {str(error).rstrip('.')}. {remedy}.") from error
 
 
 def only_file(paths: list[str]) -> str:

@@ -26,6 +26,8 @@ import shutil
 import socket
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 #: Raised when sources are cut into slabs in another way: an ingest begun before then starts over.
 CUTS_VERSION = 2
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Staging:
@@ -74,13 +77,15 @@ class Staging:
             # The same bad input would fail again, but with more memory the ingest can resume.
             hopeless = isinstance(error, BadInput) and not isinstance(error, MemoryLimitTooLow)
             if self.lock.is_held and (error is None or hopeless):
-                self.clear()
-                self._release_claim()
+                with suppress(OSError) if hopeless else nullcontext():  # nothing may be there to remove
+                    self.clear()
+                    self._release_claim()
         finally:
             self.lock.release()
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in _FULL:
+            places = str(self.path) if self.runs.parent == self.path else f"{self.path} or {self.runs}"
             raise GdmError(
-                f"{self.path}: the disk is full. Free some space and run the same command again: it resumes where it "
+                f"{places}: the disk is full. Free some space and run the same command again: it resumes where it "
                 "stopped; or choose another place with --scratch."
             ) from error
 
@@ -89,9 +94,11 @@ class Staging:
 
         Returns the size of runs to continue with; None if the earlier attempt finished this very job.
         """
-        self.lock.acquire(self.target.url)
+        with _writable(self.target.url):
+            self.lock.acquire(self.target.url)
         for folder in (self.path, self.runs):
-            check_private(folder)
+            with _writable(folder):
+                check_private(folder)
         earlier = self._read_plan()
         is_same = earlier is not None and earlier["job"] == job and earlier["runs"] == str(self.runs)
         if is_same and self._is_published():
@@ -139,7 +146,8 @@ class Staging:
     def _start_over(self) -> None:
         self.clear()
         for folder in (self.path, self.runs, self.entries):
-            _make_private(folder)
+            with _writable(folder):
+                _make_private(folder)
         if not self.target.is_local:
             self.target.remove(layout.ROOT)  # from here on there is no store until the new one is complete
             for name in self.target.names() - {layout.LOCK}:
@@ -148,7 +156,7 @@ class Staging:
     def _check_target(self, overwrite: bool) -> None:
         if self._old.exists() and not self.target.path.exists():  # killed between the two renames of `publish`
             os.rename(self._old, self.target.path)
-        if self.target.is_local and self.target.path.is_file():
+        if self.target.is_local and os.path.lexists(self.target.path) and not self.target.path.is_dir():
             raise BadInput(f"{self.target.url} is a file: choose another name for the store")
         there = self.target.names()
         foreign = sorted(there - layout.ROOT_NAMES)
@@ -237,6 +245,20 @@ class Staging:
             for child in sorted(self.path.iterdir(), key=lambda path: path in (self._plan, self._finished)):
                 _remove_tree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
             self.path.rmdir()
+
+
+@contextmanager
+def _writable(place: str | Path) -> Iterator[None]:
+    """Name a place where nothing can be made, and the remedy; a full disk is another matter."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        raise BadInput(
+            f"{place}: cannot be written: {error.strerror or error}. Choose another place for the store, or for its "
+            "scratch files with --scratch."
+        ) from error
 
 
 def _make_private(folder: Path) -> None:

@@ -292,7 +292,8 @@ def file_info(path: str) -> dict[str, Any]:
     with _readable(path):
         info = Folder(path).info()
     if info["type"] != "file":
-        raise BadInput(f"{path}: this is a folder, not a file that can be ingested")
+        kind = "a folder" if info["type"] == "directory" else "a device or a pipe"
+        raise BadInput(f"{path}: this is {kind}, not a file that can be ingested")
     if info["size"] is None:
         raise BadInput(
             f"{path}: the server does not tell the size of the file. Download it, and ingest the local copy."

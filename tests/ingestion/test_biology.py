@@ -74,6 +74,28 @@ def test_columns_of_obs_are_targets_of_their_kind(tmp_path, column, kind) -> Non
     np.testing.assert_array_equal(store.y, some_cells()[0][column].to_numpy())
 
 
+def test_files_of_old_versions_keep_their_categories(tmp_path) -> None:
+    """Before version 0.8, a column held codes with a reference to their categories, and a dense X had no type."""
+    import h5py
+
+    path = tmp_path / "cells.h5ad"
+    shutil.copy(CELLS / "dense.h5ad", path)
+    obs, _, peaks = some_cells()
+    codes = obs["cell_type"].cat.codes.to_numpy().copy()
+    codes[5] = -1
+    with h5py.File(path, "a") as file:
+        for key in list(file["X"].attrs):
+            del file["X"].attrs[key]
+        del file["obs/cell_type"]
+        file["obs/__categories/cell_type"] = list(obs["cell_type"].cat.categories)
+        file["obs/cell_type"] = codes
+        file["obs/cell_type"].attrs["categories"] = file["obs/__categories/cell_type"].ref
+    store = gdm_dask.ingest(str(path), tmp_path / "a.zarr", "cell_type", on_missing="drop")
+    kept = np.arange(N_CELLS) != 5
+    np.testing.assert_array_equal(store.y, obs["cell_type"].to_numpy()[kept])
+    np.testing.assert_array_equal(store.to_scipy().toarray().T, peaks[kept])
+
+
 def test_bad_cells_are_refused_by_name(tmp_path) -> None:
     import h5py
 
@@ -225,6 +247,8 @@ def test_without_both_lists_a_matrix_holds_samples_by_features(tmp_path) -> None
     path = write_lists(tmp_path, some_cells()[2], "", "features.tsv", False)
     (tmp_path / "features.tsv").unlink()
     assert gdm_dask.ingest(path, tmp_path / "a.zarr").shape == (N_CELLS, N_PEAKS)
+    with pytest.raises(BadInput, match=r"the lists of cells and features \(.*\) are missing"):
+        gdm_dask.ingest(tmp_path, tmp_path / "b.zarr")  # the folder can only be Cell Ranger's
 
 
 def with_alleles(path: Path, alleles: list[tuple[str, str]]) -> None:

@@ -206,13 +206,15 @@ def test_npz_garbage(tmp_path, capsys):
         path.write_bytes(content)
         assert f"{path}: not a complete .npz file" in message()
     np.savez(path, a=np.eye(2))
-    assert "not a sparse matrix as scipy.sparse.save_npz writes it (it holds ['a'])" in message()
+    assert f"error: {path}: not a sparse matrix as scipy.sparse.save_npz writes it (it holds ['a'])" in message()
+    np.savez(path, **(shaped | {"shape": (60, 40, 2)}), **parts)
+    assert "expected a matrix of samples x features, got the shape" in message()
     np.savez(path, **shaped, **(parts | {"data": parts["data"] * 1j}))
     assert "'data' holds complex128, not real numbers" in message()
     np.savez(path, **shaped, **(parts | {"indices": parts["indices"] + 40}))
     assert "a column number is not between 0 and 39" in message()
     np.savez(path, **shaped, **(parts | {"data": parts["data"][:-1]}))
-    assert "damaged or cut off: an array ends too early" in message()
+    assert "not a complete .npz file: an array ends too early. Write or fetch it again." in message()
     np.savez(path, **(shaped | {"format": b"dia"}), **parts)
     assert "save it as csr" in message()
     flipped = bytearray(whole)
@@ -238,7 +240,7 @@ def test_npy_and_zarr_garbage(tmp_path, capsys):
     np.save(path, np.ones(3))
     assert "of shape (3,)" in message()
     np.save(path, np.array([[1, 2], [3, np.inf]]))
-    assert "sample 1, feature 1 (counted from 0) is NaN or infinity" in message()
+    assert "x.npy: sample 1, feature 1 (counted from 0) is NaN or infinity" in message()
     np.save(path, np.eye(2))
     path.write_bytes(path.read_bytes()[:-1])
     assert f"{path}: not a complete .npy" in message()
@@ -246,6 +248,9 @@ def test_npy_and_zarr_garbage(tmp_path, capsys):
     assert "not a Zarr array" in message(tmp_path / "x.zarr")
     zarr.create_group(tmp_path / "g.zarr")
     assert "not a Zarr array" in message(tmp_path / "g.zarr")
+    zarr.create_array(tmp_path / "c.zarr", data=np.eye(2))
+    (tmp_path / "c.zarr" / "c" / "0" / "0").write_bytes(b"rubbish")
+    assert f"{tmp_path / 'c.zarr'}: not a complete Zarr array" in message(tmp_path / "c.zarr")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +284,7 @@ def test_objects_that_are_no_matrix(tmp_path, matrix, message):
         ({"--codec": "gzip"}, "unknown codec 'gzip': choose one of none, lz4, zstd"),
         ({"--block-size": "huge"}, "'huge' is not a size"),
         ({"--block-size": "3GB"}, "the block size must be at most"),
-        ({"--n-features": "0"}, "`n_features` must be in [1, 4294967295], got 0"),
+        ({"--n-features": "0"}, "`n_features` must be an integer in [1, 4294967295], got 0"),
         ({"--memory-limit": "10MB"}, "too low|needs"),
         ({"--scheduler": "magic"}, "unknown scheduler"),
     ],
@@ -288,3 +293,42 @@ def test_wrong_options(tmp_path, capsys, options, message):
     (tmp_path / "x.svm").write_bytes(GOOD)
     err = refused(capsys, tmp_path, tmp_path / "x.svm", *(word for pair in options.items() for word in pair))
     assert any(part in err for part in message.split("|"))
+
+
+@pytest.mark.parametrize("name", ["x.csv.zst", "x.svm.zip"])
+def test_packed_files_are_to_be_unpacked(tmp_path, capsys, name):
+    (tmp_path / name).write_bytes(b"\x28\xb5\x2f\xfd")
+    assert f"{name}: unpack it first; files may be compressed as .gz, .bz2, .xz" in refused(
+        capsys, tmp_path, tmp_path / name
+    )
+
+
+def test_names_that_tell_the_format_need_no_hint(tmp_path, capsys):
+    (tmp_path / "x.svm").write_text("spam 1:1\n")
+    assert "other formats" not in refused(capsys, tmp_path, tmp_path / "x.svm")
+
+
+@pytest.mark.parametrize("place", ["x.svm/store", f"{'n' * 300}", "/proc/store"])
+def test_places_where_nothing_can_be_made(tmp_path, capsys, place):
+    (tmp_path / "x.svm").write_bytes(GOOD)
+    code, _, err = gdm(capsys, "ingest", tmp_path / "x.svm", tmp_path / place)
+    assert code == 2
+    assert "cannot be written: " in " ".join(err.split())
+    assert "Choose another place for the store" in " ".join(err.split())
+    assert "--scratch" in refused(capsys, tmp_path, tmp_path / "x.svm", "--scratch", tmp_path / "x.svm")
+
+
+def test_a_dangling_link_is_no_place_for_a_store(tmp_path, capsys):
+    (tmp_path / "x.svm").write_bytes(GOOD)
+    (tmp_path / "store.zarr").symlink_to("nowhere")
+    assert "store.zarr is a file" in refused(capsys, tmp_path, tmp_path / "x.svm")
+
+
+def test_a_device_is_no_file(tmp_path, capsys):
+    assert "/dev/null: this is a device or a pipe" in refused(capsys, tmp_path, "/dev/null")
+
+
+def test_labels_of_one_class_name_file_and_column(tmp_path, capsys):
+    (tmp_path / "x.csv").write_text("a,y\n1,no\n2,no\n")
+    err = refused(capsys, tmp_path, tmp_path / "x.csv", "--target", "y")
+    assert f"{tmp_path / 'x.csv'}, target y: every sample has the label 'no'" in err

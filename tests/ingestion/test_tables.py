@@ -123,6 +123,12 @@ def test_a_table_needs_no_target_and_takes_one_from_a_file(tmp_path: Path) -> No
         ("y,a,b\n0,1,2\n1,3\n", "y", "line 3: the line has 2 fields, the header 3"),
         ("a,b,y\n1,2,0\n3,4,1,5\n", "y", "line 3: the line has 4 fields, the header 3"),
         ("a,b,y\n1,2,\n3,4,1\n", "y", "column 'y' is empty for sample 0"),
+        (
+            "a;b;y\n1,5;2;0\n3;4;1\n",
+            "y",
+            "line 2, column 'a': '1,5' is not a finite number. Replace it (decimals follow a",
+        ),
+        ("a,b,y\n1,2,0\n1_0,4,1\n", "y", "line 3, column 'a': '1_0' is not a finite number"),
         ("a,b,y\n1,2,0\n3,4,1\n", "z", "line 1: 'z' is neither a column nor a file; the columns are a, b, y"),
         ("a,a,y\n1,2,0\n3,4,1\n", "y", "line 1: 2 columns are named 'a'"),
         ("y\n1\n2\n", "y", "line 1: no column is left for the features"),
@@ -152,8 +158,52 @@ def test_spaces_around_words_and_a_mark_of_the_byte_order_do_not_count(tmp_path:
 
 def test_text_in_a_parquet_column_is_refused_by_name(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(BadInput, match="column 'b' of the DataFrame does not hold numbers"):
+    with pytest.raises(BadInput, match=r"column 'b' of .*a\.parquet does not hold numbers"):
         gdm_dask.ingest(str(tmp_path / "a.parquet"), tmp_path / "a.zarr", scheduler="synchronous")
+
+
+def test_a_gap_in_a_parquet_file_is_refused_by_column_and_file(tmp_path: Path) -> None:
+    pd.DataFrame({"a": [1.0, 2.0], "b": [3, None]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match=r"a\.parquet, feature 'b': sample 1, feature 1 \(counted from 0\) is NaN"):
+        gdm_dask.ingest(str(tmp_path / "a.parquet"), tmp_path / "a.zarr", scheduler="synchronous")
+
+
+def test_a_folder_of_parquet_files_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").mkdir()
+    with pytest.raises(BadInput, match=r"this is a folder: from Python, ingest dask\.dataframe\.read_parquet"):
+        gdm_dask.ingest(str(tmp_path / "a.parquet"), tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"a": pd.arrays.SparseArray([1.0, 1.0, 0.0], fill_value=1.0)},
+        {"a": pd.arrays.SparseArray([1, 0, 3]), "b": pd.arrays.SparseArray([1.5, 0.0, 3.0])},
+        {"a": pd.arrays.SparseArray([True, False, True])},
+    ],
+)
+def test_sparse_columns_of_any_filling(tmp_path: Path, columns) -> None:
+    store = gdm_dask.ingest(pd.DataFrame(columns), tmp_path / "a.zarr")
+    expected = np.column_stack([np.asarray(column, float) for column in columns.values()])
+    np.testing.assert_array_equal(np.asarray(store.read_rows(range(len(columns))).todense()).T, expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "y", "message"),
+    [
+        (pd.DataFrame({"a": pd.interval_range(0, 2)}), None, "column 'a' of the DataFrame does not hold numbers"),
+        (
+            pd.DataFrame([[1, 2, 0], [3, 4, 1]], columns=["a", "y", "y"]),
+            "y",
+            "2 columns of the DataFrame are named 'y'",
+        ),
+        (polars.LazyFrame({"a": [1.0, 2.0]}), None, "LazyFrame is not computed yet"),
+        (np.ma.masked_array([[1.0, 2.0]], [[False, True]]), None, "the input has masked values"),
+    ],
+)
+def test_objects_whose_numbers_are_not_plain_are_refused(tmp_path: Path, data, y, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        gdm_dask.ingest(data, tmp_path / "a.zarr", y)
 
 
 def test_a_truncated_parquet_file_is_refused(tmp_path: Path) -> None:

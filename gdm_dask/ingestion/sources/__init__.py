@@ -18,8 +18,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.source import IngestOptions, Source
-from gdm_dask.ingestion.sources.cell_ranger import MATRIX
+from gdm_dask.ingestion.sources.cell_ranger import MATRIX, lists_beside
 from gdm_dask.ingestion.sources.svmlight import SvmlightText
 from gdm_dask.store.folder import COMPRESSIONS
 
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 def open_source(source: Any, y: Any, options: IngestOptions) -> Source:
     """Open files, or wrap a matrix, a Dask array or a DataFrame; return a `Source` unchanged."""
     if isinstance(source, Source):
+        if y is not None:
+            raise BadInput(f"{source.facts.where}: this source has its own labels: do not pass others")
         return source
     if isinstance(source, (str, os.PathLike)):
         source = [source]
@@ -46,7 +49,10 @@ def open_source(source: Any, y: Any, options: IngestOptions) -> Source:
 def _matrix_in(path: str) -> str:
     """Return the matrix in a folder of Cell Ranger; any other path unchanged."""
     matrices = [os.path.join(path, MATRIX + suffix) for suffix in ("", ".gz")] if os.path.isdir(path) else []
-    return next(filter(os.path.isfile, matrices), path)
+    matrix = next(filter(os.path.isfile, matrices), None)
+    if matrix is not None and lists_beside(matrix) is None:
+        raise BadInput(f"{path}: the lists of cells and features (barcodes.tsv, features.tsv) are missing")
+    return matrix or path
 
 
 def format_of(path: str) -> type[Source]:

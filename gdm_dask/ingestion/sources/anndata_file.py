@@ -13,7 +13,16 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import row_cuts
 from gdm_dask.ingestion.slab import Slab, dense_slab, sparse_slab
 from gdm_dask.ingestion.sorting import samples_of
-from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts, as_labels, only_file, row_ranges
+from gdm_dask.ingestion.source import (
+    IngestOptions,
+    OneSlab,
+    Source,
+    SourceFacts,
+    as_labels,
+    only_file,
+    reading,
+    row_ranges,
+)
 from gdm_dask.ingestion.sources.table_columns import check_named
 from gdm_dask.store.folder import file_info, open_file
 from gdm_dask.store.sample_tables import Column, numbered
@@ -35,9 +44,12 @@ class AnnDataFile(Source):
         path = only_file(paths)
         info = file_info(path)
         with _opened(path) as file:
+            if "X" not in file:
+                raise BadInput(f"{path}: there is no matrix X: store the layer to use there")
             matrix = file["X"]
-            layout = _LAYOUTS.get(str(matrix.attrs.get("encoding-type", "")), "")
-            if not layout:
+            # Before version 0.8, anndata wrote a dense matrix without its type.
+            layout = _LAYOUTS.get(matrix.attrs.get("encoding-type", "array" if hasattr(matrix, "dtype") else ""))
+            if layout is None:
                 raise BadInput(f"{path}: X is not a matrix that can be read: write the file again with anndata")
             n_samples, n_features = map(int, matrix.shape if layout == "dense" else matrix.attrs["shape"])
             n_values = n_samples * n_features if layout == "dense" else len(matrix["data"])
@@ -104,13 +116,8 @@ def _opened(path: str) -> Iterator[Any]:
         import h5py
     except ImportError as error:
         raise BadInput(f"{path}: .h5ad needs h5py: pip install 'gdm_dask[anndata]'") from error
-    try:
-        with open_file(path) as raw, h5py.File(raw) as file:
-            yield file
-    except BadInput:
-        raise
-    except (OSError, KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: not a complete .h5ad file: {error}") from error
+    with reading(path, "a complete .h5ad file"), open_file(path) as raw, h5py.File(raw) as file:
+        yield file
 
 
 def _column_of_obs(path: str, name: str) -> Column | None:
@@ -123,10 +130,12 @@ def _column(table: Any, name: str, path: str) -> Column:
     """Return a column of ``obs`` or ``var`` as AnnData stores it: an array, text, categories, or values with a mask."""
     column = table[name]
     kind = str(column.attrs.get("encoding-type", "array"))
-    if kind == "categorical":
-        codes = column["codes"][:]
+    if kind == "categorical" or "categories" in column.attrs:
+        # Before version 0.8, anndata wrote the codes alone, with a reference to their categories.
+        old = "categories" in column.attrs
+        codes = column[:] if old else column["codes"][:]
         missing = codes < 0
-        values = _values(column["categories"])[codes[~missing]]
+        values = _values(table[column.attrs["categories"]] if old else column["categories"])[codes[~missing]]
     else:
         values = _values(column["values"] if kind.startswith("nullable") else column)
         missing = column["mask"][:] if kind.startswith("nullable") else missing_in(values)

@@ -116,8 +116,8 @@ def _check(path: str, separator: str, columns: Columns, rows: bytes, lines_befor
             if len(row) != len(names):
                 reason = f": the line has {len(row)} fields, the header {len(names)}. Fields must be in one line."
             elif wrong:
-                reason = f", column {names[wrong[0]]!r}: {row[wrong[0]]!r} is not a finite number. Replace it, drop "
-                reason += "the column (--drop), or name it if it holds the target (--target)."
+                reason = f", column {names[wrong[0]]!r}: {row[wrong[0]]!r} is not a finite number. Replace it "
+                reason += "(decimals follow a point), drop the column (--drop), or name it as the target (--target)."
             if reason:
                 break
     except csv.Error as error:
@@ -128,7 +128,7 @@ def _check(path: str, separator: str, columns: Columns, rows: bytes, lines_befor
 
 def _is_number(word: str) -> bool:
     try:
-        return math.isfinite(float(word))
+        return "_" not in word and math.isfinite(float(word))  # 1_000 is a number in Python alone
     except ValueError:
         return False
 
@@ -142,7 +142,7 @@ def _read_header(path: str, y: Any, options: IngestOptions) -> tuple[str, Column
         separator = "\t" if ".tsv" in path.lower() else max(_SEPARATORS, key=text.count)
         names = [name.strip() for name in next(csv.reader([text], delimiter=separator), [])]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path}, line 1: the names of the columns cannot be read: {error}") from error
+        raise BadInput(f"{path}, line 1: the names of columns cannot be read: {error}. Save it as UTF-8.") from error
     if not any(names):
         raise BadInput(f"{path}, line 1: must name the columns, got an empty line")
     if all(map(_is_number, names)):
@@ -166,4 +166,4 @@ def _read_words(path: str, separator: str, columns: Columns) -> pd.DataFrame:
         except pd.errors.EmptyDataError:
             return pd.DataFrame({place: [] for place in wanted}, dtype=str)
         except ValueError as error:
-            raise BadInput(f"{path}: the table cannot be read: {error}") from error
+            raise BadInput(f"{path}: the table cannot be read: {error}. Save it as UTF-8.") from error

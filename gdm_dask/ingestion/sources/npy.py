@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
-from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, dense_facts, only_file, row_ranges
+from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, dense_facts, only_file, reading, row_ranges
 from gdm_dask.ingestion.sources.lines import read_into
 from gdm_dask.store.folder import file_info, open_file
-from gdm_dask.system.resources import BAD_ARRAYS, read_header
+from gdm_dask.system.resources import read_header
 
 #: Columns that are requested at the same time.
 READERS = 16
@@ -30,15 +29,13 @@ class NpyMatrix(Source):
         """Open a file."""
         path = only_file(paths)
         info = file_info(path)
-        try:
+        with reading(path, "a complete .npy matrix of numbers"):
             with open_file(path) as file:
                 shape, by_columns, dtype = read_header(file)
                 offset = file.tell()
             if offset + math.prod(shape) * dtype.itemsize > info["size"]:
                 raise EOFError("the file ends too early")
             matrix = np.broadcast_to(np.zeros((), dtype), shape)
-        except (ValueError, *BAD_ARRAYS) as error:
-            raise BadInput(f"{path}: not a complete .npy matrix of numbers: {error}") from error
 
         def cut(max_bytes: int) -> list[OneSlab]:
             read = partial(_read_rows, path, offset, matrix.shape, dtype, by_columns)

@@ -15,12 +15,11 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, sparse_slab
 from gdm_dask.ingestion.sorting import samples_of
-from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file
+from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts, as_labels, only_file, reading
 from gdm_dask.store.folder import file_info, open_file
-from gdm_dask.system.resources import BAD_ARRAYS, check_archive, default_memory_limit, read_header
+from gdm_dask.system.resources import check_archive, default_memory_limit, read_header
 
 _LABEL_KEYS = ("y", "labels", "label", "target")
-_ERRORS = (ValueError, *BAD_ARRAYS)
 
 
 class NpzMatrix(Source):
@@ -33,20 +32,24 @@ class NpzMatrix(Source):
         """Open a file; labels come from `y` or from an array ``y`` or ``labels`` in the file."""
         path = only_file(paths)
         info = file_info(path)
-        try:
-            with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
-                names = set(archive.files)
-                if not {"format", "shape", "data"} <= names:
-                    raise BadInput(
-                        f"{path}: not a sparse matrix as scipy.sparse.save_npz writes it (it holds {sorted(names)})"
-                    )
-                own = [key for key in _LABEL_KEYS if key in names and y is None][:1]
-                check_archive(file, default_memory_limit(), {"format", "shape", *own})
-                layout = np.asarray(archive["format"]).astype(str).item()
-                n_samples, n_features = (int(size) for size in archive["shape"])
-                labels = archive[own[0]] if own else y
-        except (*_ERRORS, AttributeError) as error:
-            raise BadInput(f"{path}: not a complete .npz file: {error}") from error
+        with (
+            reading(path, "a complete .npz file"),
+            open_file(path) as file,
+            np.load(file, allow_pickle=False) as archive,
+        ):
+            names = set(archive.files)
+            if not {"format", "shape", "data"} <= names:
+                raise BadInput(
+                    f"{path}: not a sparse matrix as scipy.sparse.save_npz writes it (it holds {sorted(names)}). Save "
+                    "a dense matrix as .npy."
+                )
+            own = [key for key in _LABEL_KEYS if key in names and y is None][:1]
+            check_archive(file, default_memory_limit(), {"format", "shape", *own})
+            layout = np.asarray(archive["format"]).astype(str).item()
+            if archive["shape"].shape != (2,):
+                raise BadInput(f"{path}: expected a matrix of samples x features, got the shape {archive['shape']}")
+            n_samples, n_features = (int(size) for size in archive["shape"])
+            labels = archive[own[0]] if own else y
         if layout not in ("csr", "csc", "coo"):
             raise BadInput(f"{path}: a matrix in {layout} format cannot be read: save it as csr")
         facts = SourceFacts(
@@ -72,24 +75,19 @@ class NpzEntries:
         """Yield slabs of rows (csr), of columns (csc) or of loose entries (coo)."""
         step = max(1, self.run_bytes // 8)
         keys = ("row", "col") if self.layout == "coo" else ("indices",)
-        try:
-            with ExitStack() as opened:
-                members = [opened.enter_context(_Member(self.path, key)) for key in (*keys, "data")]
-                if self.layout == "coo":
-                    yield from self._loose(members, step)
-                else:
-                    with _Member(self.path, "indptr") as pointers:
-                        n_major = self.shape[0 if self.layout == "csr" else 1]
-                        if pointers.length != n_major + 1:
-                            raise ValueError("indptr does not fit the shape")
-                        if 3 * 8 * n_major > default_memory_limit():
-                            raise ValueError(f"the pointers of {n_major} rows or columns do not fit into memory")
-                        indptr = pointers.read(pointers.length)
-                    yield from self._compressed(members, indptr, step)
-        except BadInput:
-            raise
-        except _ERRORS as error:
-            raise BadInput(f"{self.path}: the file is damaged or cut off: {error}. Save or fetch it again.") from error
+        with reading(self.path, "a complete .npz file"), ExitStack() as opened:
+            members = [opened.enter_context(_Member(self.path, key)) for key in (*keys, "data")]
+            if self.layout == "coo":
+                yield from self._loose(members, step)
+            else:
+                with _Member(self.path, "indptr") as pointers:
+                    n_major = self.shape[0 if self.layout == "csr" else 1]
+                    if pointers.length != n_major + 1:
+                        raise ValueError("indptr does not fit the shape")
+                    if 3 * 8 * n_major > default_memory_limit():
+                        raise ValueError(f"the pointers of {n_major} rows or columns do not fit into memory")
+                    indptr = pointers.read(pointers.length)
+                yield from self._compressed(members, indptr, step)
 
     def _loose(self, members: list[_Member], step: int) -> Iterator[Callable[[], Slab]]:
         for start in range(0, max(members[0].length, 1), step):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import frame_values
 from gdm_dask.ingestion.slab import Slab, dense_slab
-from gdm_dask.ingestion.source import DENSE_FACTOR, IngestOptions, OneSlab, Source, only_file
+from gdm_dask.ingestion.source import DENSE_FACTOR, IngestOptions, OneSlab, Source, only_file, reading
 from gdm_dask.ingestion.sources.table_columns import table_facts, tell_apart
 from gdm_dask.store.folder import open_file
 
@@ -28,6 +29,8 @@ class ParquetTable(Source):
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> ParquetTable:
         """Open a file; `y` is the name of a column, an array, or the path of a file."""
         path = only_file(paths)
+        if os.path.isdir(path):
+            raise BadInput(f"{path}: this is a folder: from Python, ingest dask.dataframe.read_parquet({str(path)!r})")
         groups, names = _read(path, lambda file: (_group_rows(file), list(file.schema_arrow.names)))
         columns = tell_apart(names, y, options, path)
         read = {place: _column(path, names[place]) for place in columns.others}
@@ -45,7 +48,7 @@ class ParquetTable(Source):
 def _load(path: str, names: list[str], group: int, first_sample: int) -> Slab:
     """Return a group of rows."""
     frame = _read(path, partial(_frame, names=names, group=group))
-    return dense_slab(frame_values(frame), first_sample)
+    return dense_slab(frame_values(frame, path), first_sample)
 
 
 def _frame(file: Any, names: list[str], group: int | None = None) -> pd.DataFrame:
@@ -65,12 +68,8 @@ def _group_rows(file: Any) -> list[int]:
 def _read(path: str, use: Callable[[Any], Any]) -> Any:
     """Open a Parquet file, local or remote, and use it."""
     try:
-        from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise BadInput(f"{path}: Parquet needs pyarrow: pip install 'gdm_dask[parquet]'") from error
-    try:
-        with open_file(path) as file, ParquetFile(file) as table:
-            return use(table)
-    except (ArrowException, OSError, ValueError) as error:
-        raise BadInput(f"{path}: not a complete Parquet file: {error}") from error
+    with reading(path, "a complete Parquet file"), open_file(path) as file, ParquetFile(file) as table:
+        return use(table)

@@ -17,7 +17,16 @@ import numpy as np
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, sparse_slab
-from gdm_dask.ingestion.source import IngestOptions, OneSlab, Source, SourceFacts, SourcePart, as_labels, only_file
+from gdm_dask.ingestion.source import (
+    IngestOptions,
+    OneSlab,
+    Source,
+    SourceFacts,
+    SourcePart,
+    as_labels,
+    only_file,
+    reading,
+)
 from gdm_dask.store.folder import file_info
 from gdm_dask.store.sample_tables import MISSING, Column
 from gdm_dask.store.target_files import as_columns
@@ -136,11 +145,8 @@ def _opened(path: str, **options: Any) -> Iterator[Any]:
         from bed_reader import open_bed
     except ImportError as error:
         raise BadInput(f"{path}: .bed needs bed-reader: pip install 'gdm_dask[plink]'") from error
-    try:
-        with open_bed(path, **options) as bed:
-            yield bed
-    except (ValueError, OSError, IndexError) as error:
-        raise BadInput(f"{path}: not a complete set of .bed, .bim and .fam files: {error}") from error
+    with reading(path, "a complete set of .bed, .bim and .fam files"), open_bed(path, **options) as bed:
+        yield bed
 
 
 def _known(phenotype: np.ndarray, ids: list[str], where: str) -> Column | None:

@@ -14,11 +14,13 @@ from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts
 from gdm_dask.ingestion.sources.lines import Pieces, TextPart, text_parts
 from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, parse
-from gdm_dask.store.folder import compression_of, file_info
+from gdm_dask.store.folder import COMPRESSIONS, compression_of, file_info
 from gdm_dask.system.scratch import work_space
 
 #: Scratch bytes for compressed text, unpacked and sorted, per byte of the file.
 _PACKED_SCRATCH = 6
+#: Compressed files that are refused by name: they are no text.
+_PACKED = (".zst", ".zip", ".7z", ".tar", ".tgz", ".lz4")
 
 
 class SvmlightText(Source):
@@ -31,6 +33,9 @@ class SvmlightText(Source):
         """Open files."""
         if y is not None:
             raise BadInput(f"{paths[0]}: svmlight text has its own labels: do not pass others")
+        for path in paths:
+            if path.lower().endswith(_PACKED):
+                raise BadInput(f"{path}: unpack it first; files may be compressed as {', '.join(COMPRESSIONS)}")
         infos = [file_info(path) for path in paths]
         facts = SourceFacts(
             "sparse", {"format": "svmlight", "files": paths}, {"files": infos}, sum(info["size"] for info in infos),
@@ -74,7 +79,8 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
         except MalformedLine as error:
             number = lines_before() + error.line + 1
             # Any file of unknown format comes here: its first line tells.
-            hint = ". Read as svmlight text: other formats are known by the end of their names" if number == 1 else ""
+            is_unknown = number == 1 and not path.lower().endswith(SvmlightText.suffixes)
+            hint = ". Read as svmlight text: other formats are known by the end of their names" if is_unknown else ""
             raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text}){hint}") from None
         lines.indptr[:] += ends["features"]
         for name in ends:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab, dense_slab
 from gdm_dask.ingestion.source import (
     IngestOptions,
@@ -16,6 +15,7 @@ from gdm_dask.ingestion.source import (
     Source,
     dense_facts,
     only_file,
+    reading,
     row_ranges,
 )
 from gdm_dask.store.folder import Folder, client_options, version_of
@@ -29,13 +29,9 @@ class ZarrMatrix(Source):
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> ZarrMatrix:
         """Open a folder."""
-        import zarr
-
         path = only_file(paths)
-        try:
+        with reading(path, "a Zarr array", "Give one dense 2-D array; write AnnData as .h5ad"):
             matrix = _opened(path)
-        except (OSError, ValueError, KeyError, zarr.errors.BaseZarrError) as error:
-            raise BadInput(f"{path}: not a Zarr array: {error}") from error
 
         def cut(max_bytes: int) -> list[OneSlab]:
             row_bytes = matrix.shape[1] * matrix.dtype.itemsize
@@ -53,7 +49,8 @@ def _opened(path: str) -> Any:
 
 
 def _read(path: str, start: int, stop: int) -> Slab:
-    return dense_slab(np.asarray(_opened(path)[start:stop]), start)
+    with reading(path, "a complete Zarr array"):
+        return dense_slab(np.asarray(_opened(path)[start:stop]), start)
 
 
 def _tree_info(path: str) -> dict[str, Any]:
