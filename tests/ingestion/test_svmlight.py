@@ -18,12 +18,12 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.sources import svmlight_parser
-from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, parse
+from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, Room, parse
 
 NUMBER = rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
-def reference_line(line, base=1, n_features=None, drop=False):
+def reference_line(line, base=1, n_features=None):
     """Return None for a blank line, (label, {feature: value}, unseen) for a good one; raise ValueError if bad."""
     tokens = line.partition(b"#")[0].split()
     if not tokens:
@@ -43,8 +43,6 @@ def reference_line(line, base=1, n_features=None, drop=False):
             raise ValueError("index or value")
         last = at
         if n_features is not None and at - base >= n_features:
-            if not drop:
-                raise ValueError("unseen")
             unseen += number != 0
         elif number != 0:
             entries[at - base] = number
@@ -71,9 +69,9 @@ def bits(numbers):
     return [struct.pack("<d", number) for number in numbers]
 
 
-def check_against_reference(text, base=1, n_features=None, drop=False):
-    labels, rows, unseen, bad = reference(text, base=base, n_features=n_features, drop=drop)
-    options = {"index_base": base, "n_features": n_features, "unseen": "drop" if drop else "error"}
+def check_against_reference(text, base=1, n_features=None):
+    labels, rows, unseen, bad = reference(text, base=base, n_features=n_features)
+    options = {"index_base": base, "n_features": n_features}
     lines = parse(text, on_error="skip", **options)
     assert bits(lines.labels) == bits(labels)
     assert lines.indptr.tolist() == np.cumsum([0] + [len(row) for row in rows]).tolist()
@@ -260,7 +258,7 @@ ODD_LINES = [
     lines_of_text,
     st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(ODD_BYTES)), max_size=4),
     st.lists(st.sampled_from(ODD_LINES), max_size=2),
-    st.sampled_from([(1, None, False), (0, None, False), (1, 2000, False), (1, 2000, True), (0, 1, True)]),
+    st.sampled_from([(1, None), (0, None), (1, 2000), (0, 1)]),
 )
 def test_mutated_text_equals_the_reference(rows, changes, extras, options):
     text = bytearray(write(rows, True) + b"\n".join(extras))
@@ -308,7 +306,7 @@ def test_kinds_of_buffers(make):
 def test_wrong_arguments():
     with pytest.raises(TypeError, match="int64"):
         parse(np.zeros(3, dtype=np.int64))
-    for wrong in ({"index_base": 2}, {"on_error": "ignore"}, {"unseen": "skip"}):
+    for wrong in ({"index_base": 2}, {"on_error": "ignore"}):
         with pytest.raises(ValueError, match="expected"):
             parse(b"1 1:1\n", **wrong)
 
@@ -397,13 +395,22 @@ def test_index_base_0():
 
 def test_unseen_features():
     text = b"1 3:1 10:1\n1 2:5 11:1 12:0 13:1e-320 14:1e-999\n"
-    with pytest.raises(MalformedLine, match=r"index 11 .*n_features=10") as caught:
-        parse(text, n_features=10)
-    assert caught.value.line == 1
-    lines = parse(text, n_features=10, unseen="drop")
+    lines = parse(text, n_features=10)
     assert (lines.features.tolist(), lines.unseen) == ([2, 9, 1], 2)
-    lines = parse(text + b"1 20:1 1:1e999\n1 20:1 1:x\n", n_features=10, unseen="drop", on_error="skip")
+    lines = parse(text + b"1 20:1 1:1e999\n1 20:1 1:x\n", n_features=10, on_error="skip")
     assert (lines.features.tolist(), lines.unseen, lines.skipped) == ([2, 9, 1], 2, 2)
+
+
+@settings(max_examples=100)
+@given(lines_of_text, lines_of_text, st.lists(st.sampled_from(ODD_LINES), max_size=2))
+def test_pieces_are_parsed_as_the_whole(one, other, odd):
+    pieces = [write(one, True), b"\n".join([*odd, b""]), write(other, True)]
+    room, options = Room(sum(map(len, pieces))), {"n_features": 2000, "on_error": "skip"}
+    for piece in pieces:
+        lines = parse(piece, room=room, **options)
+    whole = parse(b"".join(pieces), **options)
+    for name, found in vars(whole).items():
+        np.testing.assert_array_equal(getattr(lines, name), found)
 
 
 def test_the_buffer_is_left_alone():

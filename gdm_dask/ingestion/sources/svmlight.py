@@ -13,7 +13,7 @@ from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import IngestOptions, Source, SourceFacts
 from gdm_dask.ingestion.sources.lines import Pieces, TextPart, text_parts
-from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, parse
+from gdm_dask.ingestion.sources.svmlight_parser import MalformedLine, Room, parse
 from gdm_dask.store.folder import COMPRESSIONS, compression_of, file_info
 from gdm_dask.system.scratch import work_space
 
@@ -55,25 +55,14 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
 
     The arrays of the slab are work space of this thread. A malformed line raises `BadInput` with the file and the line.
     """
-    rows, entries = nbytes // len("1\n") + 1, nbytes // len(" 1:1") + 1
-    lengths = {"labels": rows, "indptr": rows + 1, "features": entries, "values": entries}
-    types = {"labels": np.float64, "indptr": np.int64, "features": np.uint32, "values": np.float64}
-    arrays = {name: work_space(f"parsed {name}", lengths[name], types[name]) for name in lengths}
-    ends = dict.fromkeys(arrays, 0)
-    arrays["indptr"][0] = skipped = unseen = 0
-
-    def room(name: str, length: int, dtype: Any) -> np.ndarray:
-        assert ends[name] + length <= lengths[name]
-        return arrays[name][ends[name] : ends[name] + length]
-
+    room = Room(nbytes, lambda name, length, dtype: work_space(f"parsed {name}", length, dtype))
     for lines_before, buffer in pieces:
         try:
-            lines = parse(
+            parse(
                 buffer,
                 index_base=options.index_base,
                 on_error=options.on_error,  # type: ignore[arg-type]
                 n_features=options.n_features,
-                unseen="error" if options.n_features is None else "drop",
                 room=room,
             )
         except MalformedLine as error:
@@ -82,11 +71,9 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
             is_unknown = number == 1 and not path.lower().endswith(SvmlightText.suffixes)
             hint = ". Read as svmlight text: other formats are known by the end of their names" if is_unknown else ""
             raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text}){hint}") from None
-        lines.indptr[:] += ends["features"]
-        for name in ends:
-            ends[name] += len(lines.labels if name in ("labels", "indptr") else lines.features)
-        skipped, unseen = skipped + lines.skipped, unseen + lines.unseen
-    labels, features, values = (arrays[name][: ends[name]] for name in ("labels", "features", "values"))
-    indptr = arrays["indptr"][: len(labels) + 1]
-    samples = samples_of(indptr, work_space("parsed samples", len(features), np.uint32))
-    return Slab(len(labels), labels, features, samples, values, skipped=skipped, unseen=unseen)
+    lines = room.lines()
+    samples = samples_of(lines.indptr, work_space("parsed samples", len(lines.features), np.uint32))
+    return Slab(
+        len(lines.labels), lines.labels, lines.features, samples, lines.values, skipped=lines.skipped,
+        unseen=lines.unseen,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -35,13 +35,13 @@ _LONGEST_USUAL = _1 + WORD + LONGEST_SHORT  # bytes inspected for a usual entry
 
 _TOKEN, _SOME_OF_LINE = re.compile(rb"[^\s#]*"), re.compile(rb"[^\n]{0,256}")
 
-_BLANK, _DONE, _BAD_LABEL, _BAD_QID, _BAD_INDEX, _NOT_INCREASING, _TOO_LARGE, _UNSEEN, _BAD_VALUE, _GENERAL = range(10)
+_BLANK, _DONE, _BAD_LABEL, _BAD_QID, _BAD_INDEX, _NOT_INCREASING, _TOO_LARGE, _BAD_VALUE, _GENERAL = range(9)
 _ROWS, _NONZEROS, _LINES, _SKIPPED, _DROPPED, _LEFT_TO_PYTHON = range(6)  # the slots of `counts`
 
 
 @dataclass(frozen=True)
 class ParsedLines:
-    """The samples of a piece of svmlight text, as compressed sparse rows; explicit zeros are dropped."""
+    """Samples of svmlight text, as compressed sparse rows; explicit zeros are dropped."""
 
     labels: np.ndarray  # (s,) float64, as written
     indptr: np.ndarray  # (s + 1,) int64: sample i owns the entries indptr[i]:indptr[i + 1]
@@ -49,7 +49,29 @@ class ParsedLines:
     values: np.ndarray  # (k,) float64, none of them zero
     n_lines: int  # lines in the text, including blank and comment lines
     skipped: int  # malformed lines that were skipped (on_error="skip")
-    unseen: int  # nonzeros dropped because their feature is not below n_features (unseen="drop")
+    unseen: int  # nonzeros dropped because their feature is not below n_features
+
+
+class Room:
+    """Room for the samples of consecutive pieces of text, of `nbytes` in all.
+
+    `make` takes the name, length and type of an array and returns a writable array: callers can reuse memory.
+    """
+
+    def __init__(self, nbytes: int, make: Callable[[str, int, Any], np.ndarray] | None = None) -> None:
+        make = make or (lambda _, length, dtype: np.empty(length, dtype))
+        # Enough for the shortest possible lines and entries; pages that are never written take no memory.
+        most_lines, most_entries = nbytes // len("1\n") + 1, nbytes // len(" 1:1") + 1
+        self.labels, self.indptr = make("labels", most_lines, np.float64), make("indptr", most_lines + 1, np.int64)
+        self.features, self.values = make("features", most_entries, np.uint32), make("values", most_entries, np.float64)
+        self.indptr[0] = 0
+        self.counts = np.zeros(6, np.int64)
+
+    def lines(self, before: Any = (0, 0)) -> ParsedLines:
+        """Return the lines parsed so far; of their samples and entries, those behind the numbers `before`."""
+        (first, start), (rows, k, *counts) = before[:2], self.counts.tolist()
+        arrays = self.labels[first:rows], self.indptr[first : rows + 1], self.features[start:k], self.values[start:k]
+        return ParsedLines(*arrays, *counts[:3])
 
 
 class MalformedLine(BadInput):
@@ -116,7 +138,7 @@ def _usual_entries(text, p, base, beyond, k, least, features, values):
 
 
 @inner
-def _line(text, p, origin, base, n_features, drop, k, features, values, general):
+def _line(text, p, origin, base, n_features, k, features, values, general):
     """Parse one line; return (code, place, entries so far, label, dropped, left to Python, least index)."""
     label, dropped, later, least = 0.0, 0, 0, base
     p = _skip_blanks(text, p)
@@ -149,8 +171,6 @@ def _line(text, p, origin, base, n_features, drop, k, features, values, general)
             return _NOT_INCREASING, start, k, label, dropped, later, least
         if index >= INDEX_LIMIT:
             return _TOO_LARGE, start, k, label, dropped, later, least
-        if index - base >= n_features and not drop:
-            return _UNSEEN, start, k, label, dropped, later, least
         least = index + _1
         p += _1
         behind_colon = p
@@ -171,7 +191,7 @@ def _line(text, p, origin, base, n_features, drop, k, features, values, general)
 
 
 @kernel
-def _lines(text, origin, base, n_features, drop, skip, labels, indptr, features, values, counts, general):
+def _lines(text, origin, base, n_features, skip, labels, indptr, features, values, counts, general):
     """Parse lines that all end with a newline, up to an error unless `skip`; return (code, place, least).
 
     If `general` is None, the code is _GENERAL at the first number with an exponent or many digits.
@@ -179,7 +199,7 @@ def _lines(text, origin, base, n_features, drop, skip, labels, indptr, features,
     p, row, k = _0, U(counts[_ROWS]), U(counts[_NONZEROS])
     while p < U(text.size):
         code, p, after, label, dropped, later, least = _line(
-            text, p, origin, base, n_features, drop, k, features, values, general
+            text, p, origin, base, n_features, k, features, values, general
         )
         if code == _DONE:
             labels[row] = label
@@ -236,7 +256,7 @@ def _show(raw: bytes, limit: int = 40) -> str:
     return f"'{shown}'" if len(shown) <= limit else f"'{shown[:limit]}...'"
 
 
-def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> str:
+def _reason(code: int, token: bytes, least: int, base: int) -> str:
     """Explain why the kernel refused `token`."""
     index, colon, value = token.partition(b":")
     number = token if code == _BAD_LABEL else value
@@ -259,8 +279,6 @@ def _reason(code: int, token: bytes, least: int, base: int, n_features: int) -> 
         fault = "negative" if re.fullmatch(rb"-[0-9]+", index) else "not an integer"
         return f"index {_show(index)} is {fault}"
     at, before = int(index.lstrip(b"0") or b"0"), least - 1
-    if code == _UNSEEN:
-        return f"index {at} is beyond the n_features={n_features} known features, which count from {base}"
     if at < base:
         return "index 0 in a file that should count from 1: pass --index-base 0 if the file counts from 0"
     if at == before:
@@ -317,17 +335,13 @@ def parse(
     index_base: int = 1,
     on_error: Literal["raise", "skip"] = "raise",
     n_features: int | None = None,
-    unseen: Literal["error", "drop"] = "error",
-    room: Callable[[str, int, Any], np.ndarray] | None = None,
+    room: Room | None = None,
 ) -> ParsedLines:
     r"""Parse whole lines of svmlight text: ``label [qid:number] index:value ... [# comment]``.
 
     The last line may lack its newline. `index_base` is the number of the first feature in the file. A malformed line
-    raises `MalformedLine` or, with ``on_error="skip"``, is counted; a feature beyond the `n_features` known ones makes
-    its line malformed or, with ``unseen="drop"``, is dropped and counted.
-
-    `room` takes the name, length and type of an array and returns a writable array: callers that parse many pieces can
-    reuse memory. The arrays of the result may be views of larger ones.
+    raises `MalformedLine` or, with ``on_error="skip"``, is counted; features beyond the `n_features` known ones are
+    dropped and counted. Samples are appended to those in the `room`; all of them are returned, as views of its arrays.
 
     Examples
     --------
@@ -342,40 +356,35 @@ def parse(
     ...     print(error)
     line 2: index 7 after index 9: indices must increase (in: '+1 9:1 7:2')
     """
-    if index_base not in (0, 1) or on_error not in ("raise", "skip") or unseen not in ("error", "drop"):
-        raise ValueError("expected index_base 0 or 1, on_error 'raise' or 'skip', unseen 'error' or 'drop'")
+    if index_base not in (0, 1) or on_error not in ("raise", "skip"):
+        raise ValueError("expected index_base 0 or 1, on_error 'raise' or 'skip'")
     text = _as_text(buffer)
     limit = 2**32 if n_features is None else n_features
     skip = on_error == "skip"
-    # Room for the shortest possible lines and entries; pages that are never written take no memory.
-    most_lines, most_entries = text.size // len("1\n") + 1, text.size // len(" 1:1") + 1
-    room = room or (lambda _, length, dtype: np.empty(length, dtype))
-    labels, indptr = room("labels", most_lines, np.float64), room("indptr", most_lines + 1, np.int64)
-    features, values = room("features", most_entries, np.uint32), room("values", most_entries, np.float64)
-    indptr[0] = 0
+    room = room or Room(text.size)
+    before = room.counts.copy()
     # The kernel relies on a final newline instead of checking for the end at every byte.
     cut = _line_start(text, text.size)
     pieces = [(0, text[:cut])]
     if cut < text.size:
         pieces.append((cut, _as_text(np.append(text[cut:], _NEWLINE))))
-    given = U(index_base), U(limit), unseen == "drop", skip
+    arrays = room.labels, room.indptr, room.features, room.values
     for general in (_Numbers.general, True):
-        counts = np.zeros(6, dtype=np.int64)
+        room.counts[:] = before
         for origin, piece in pieces:
-            code, place, least = _lines(piece, U(origin), *given, labels, indptr, features, values, counts, general)
+            code, place, least = _lines(piece, U(origin), U(index_base), U(limit), skip, *arrays, room.counts, general)
             if code != _DONE:
                 break
         if code != _GENERAL:
             break
         _Numbers.general = True
-    rows, k, n_lines, skipped, dropped, later = counts.tolist()
-    arrays = labels[:rows], indptr[: rows + 1], features[:k], values[:k]
-    lines = ParsedLines(*arrays, n_lines, skipped, dropped)
-    instead, left_out = _settle(text, lines, limit, skip) if later else (None, 0)
+    later = room.counts[_LEFT_TO_PYTHON] > before[_LEFT_TO_PYTHON]
+    instead, left_out = _settle(text, room.lines(before), limit, skip) if later else (None, 0)
     if code != _DONE:
         token = _match(_TOKEN, text, int(place))
-        _refuse(text, int(place), _reason(code, token, int(least), index_base, limit))
-    if instead is None:
-        return lines
-    lines = parse(instead, index_base=index_base, on_error=on_error, n_features=n_features, unseen=unseen, room=room)
-    return replace(lines, skipped=lines.skipped + left_out)
+        _refuse(text, int(place), _reason(code, token, int(least), index_base))
+    if instead is not None:
+        room.counts[:] = before
+        parse(instead, index_base=index_base, on_error=on_error, n_features=n_features, room=room)
+        room.counts[_SKIPPED] += left_out
+    return room.lines()

@@ -28,7 +28,7 @@ def read_every(path: Path, step: int, n_features: int, first: int = 0) -> tuple[
         -1 for the smaller label, +1 for the larger one.
     """
     with _OPEN.get(path.suffix, open)(path, "rb") as file:
-        lines = parse(b"".join(islice(file, first, None, step)), n_features=n_features, unseen="drop")
+        lines = parse(b"".join(islice(file, first, None, step)), n_features=n_features)
     index = np.int32 if lines.indptr[-1] < 2**31 else np.int64
     parts = (lines.values.astype(np.float32), lines.features.astype(index), lines.indptr.astype(index))
     X = sp.csr_array(parts, shape=(len(lines.labels), n_features))
