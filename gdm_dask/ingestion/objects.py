@@ -130,7 +130,7 @@ def _from_scipy(data: Any, y: Any) -> Source:
     def cut(max_bytes: int) -> list[OneSlab]:
         cuts = row_cuts(matrix.indptr, max(1, _SPARSE_FACTOR * max_bytes // nonzero_bytes))
         sizes = [int(matrix.indptr[stop] - matrix.indptr[start]) * nonzero_bytes for start, stop in cuts]
-        return [OneSlab(size, partial(_some_rows, matrix, *cut)) for cut, size in zip(cuts, sizes, strict=True)]
+        return [OneSlab(size, partial(_rows, matrix, *cut)) for cut, size in zip(cuts, sizes, strict=True)]
 
     facts = SourceFacts(
         "sparse", {"format": type(data).__name__}, _checksum(matrix.indptr, matrix.indices, matrix.data),
@@ -148,10 +148,8 @@ def _from_numpy(data: Any, y: Any) -> Source:
     facts = dense_facts(matrix, y, "the matrix", {"format": "ndarray"}, _checksum(matrix))
 
     def cut(max_bytes: int) -> list[OneSlab]:
-        return [
-            OneSlab(matrix[start:stop].nbytes, partial(_some_rows, matrix, start, stop))
-            for start, stop in row_ranges(matrix, max_bytes)
-        ]
+        cuts = row_ranges(matrix, max_bytes)
+        return [OneSlab(matrix[start:stop].nbytes, partial(_rows, matrix, start, stop)) for start, stop in cuts]
 
     return Source(replace(facts, in_memory=True), cut)
 
@@ -218,7 +216,7 @@ def _canonical(rows: Any) -> sp.csr_array:
     return matrix
 
 
-def _some_rows(matrix: Any, start: int, stop: int) -> Slab:
+def _rows(matrix: Any, start: int, stop: int) -> Slab:
     return matrix_slab(matrix[start:stop], start)
 
 

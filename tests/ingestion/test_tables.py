@@ -303,3 +303,12 @@ def test_fit_names_the_bad_column_of_a_data_frame(as_dask: bool) -> None:
                 gdm_dask.GroupDiscoveryMachine(3).fit(table.assign(name=values), y)
         with pytest.raises(BadInput, match="column 'gene 2, left' of the DataFrame contains NaN, first in row 7"):
             gdm_dask.GroupDiscoveryMachine(3).fit(missing, y)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_gap_in_a_target_or_a_weight_is_refused_by_column(tmp_path: Path, name: str) -> None:
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": ["no", None, "yes"], "w": [1.0, None, 2.0]})
+    (table.to_csv if name == "a.csv" else table.to_parquet)(tmp_path / name, index=False)
+    for options, column in (({"y": "y", "drop": "w"}, "y"), ({"sample_weight": "w", "drop": "y"}, "w")):
+        with pytest.raises(BadInput, match=rf"{name}: column '{column}' is empty for sample 1 \(counted from 0\)"):
+            gdm_dask.ingest(str(tmp_path / name), tmp_path / "a.zarr", **options)

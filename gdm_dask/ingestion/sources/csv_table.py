@@ -16,7 +16,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.source import IngestOptions, Source, SourcePart, only_file
 from gdm_dask.ingestion.sources.lines import Pieces, TextPart, joined, text_parts
-from gdm_dask.ingestion.sources.table_columns import Columns, filled_column, table_facts, tell_apart
+from gdm_dask.ingestion.sources.table_columns import Columns, table_facts, tell_apart
 from gdm_dask.store.folder import compression_of, open_file, open_text
 
 if TYPE_CHECKING:
@@ -35,14 +35,11 @@ class CsvTable(Source):
         """Open a file; `y` is the name of a column, an array, or the path of a file."""
         path = only_file(paths)
         separator, columns, header_bytes, row_bytes = _read_header(path, y, options)
-        read, n_samples = dict[int, Any](), None
+        read, n_samples = dict[int, np.ndarray](), None
         if y is not None or columns.others:
             words = _read_words(path, separator, columns)
             n_samples = len(words)
             read = {place: np.char.strip(words[place].to_numpy(str)) for place in columns.others}
-            for place in (columns.target, columns.weights):
-                if place is not None:
-                    read[place] = filled_column(read[place], columns.names[place], path)
         factor = 20 if compression_of(path) else 4
         facts = table_facts(
             "csv", path, columns, y, read, n_samples, scratch_factor=factor, least_run_bytes=2 * row_bytes

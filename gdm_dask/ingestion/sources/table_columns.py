@@ -14,7 +14,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.source import IngestOptions, SourceFacts, as_labels, droppable, some_of
 from gdm_dask.store.folder import file_info
 from gdm_dask.store.sample_tables import Column, numbered, split_columns
-from gdm_dask.store.target_files import known_words
+from gdm_dask.store.target_files import known_words, missing_in
 
 #: Names of the column that holds the sample ids: without a name, as pandas and R write row names.
 ID_NAMES = ("", "__index_level_0__")
@@ -64,32 +64,34 @@ def tell_apart(names: list[str], y: Any, options: IngestOptions, where: str) -> 
 
 
 def table_facts(
-    form: str, path: str, columns: Columns, y: Any, read: Mapping[int, Any], n_samples: int | None, **more: Any
+    form: str, path: str, columns: Columns, y: Any, read: Mapping[int, np.ndarray], n_samples: int | None, **more: Any
 ) -> SourceFacts:
     """Return the facts about a table in a file, from the values of its columns that are not features (`read`)."""
-    labels = y if columns.target is None else read[columns.target]
     ids = None if columns.ids is None else read[columns.ids].astype(str).tolist()
     names, info = columns.names, file_info(path)
+    target, weights = (
+        None if place is None else _column(read[place], f"{path}: column {names[place]!r} is empty")
+        for place in (columns.target, columns.weights)
+    )
     return SourceFacts(
         "dense", {"format": form, "files": [path], "target": y if columns.target is not None else None},
         {"files": [info]}, info["size"], n_samples=n_samples, n_features=len(columns.features),
-        labels=as_labels(labels, n_samples or 0, path, ids),
-        sample_weight=None if columns.weights is None else _complete(read[columns.weights]),
+        labels=as_labels(y if target is None else target, n_samples or 0, path, ids),
+        sample_weight=None if weights is None else weights.refuse(),
         feature_names=columns.feature_names, sample_ids=ids, dropped=tuple(names[place] for place in columns.dropped),
         **more,
     )  # fmt: skip
 
 
-def _complete(values: np.ndarray | Column) -> np.ndarray:
-    return values.refuse() if isinstance(values, Column) else values
+def _column(values: np.ndarray, problem: str) -> Column:
+    """Return a column, some of whose values may be missing; words are numbers if all that are known are."""
+    if values.dtype.kind == "U":
+        return known_words(values, numbered(problem))
+    missing = missing_in(values)
+    return Column(values[~missing], missing, numbered(problem))
 
 
 def check_named(y: Any, names: list[str], where: str) -> None:
     """Refuse the name of a target that is neither a column nor a file."""
     if isinstance(y, str) and y not in names and "://" not in y and not os.path.exists(split_columns(y)[0]):
         raise BadInput(f"{where}: {str(y)!r} is neither a column nor a file; the columns are {some_of(names)}")
-
-
-def filled_column(words: np.ndarray, name: str, where: str) -> Column:
-    """Return a column of words, some of which may be missing: numbers if all that are known are."""
-    return known_words(words, numbered(f"{where}: column {name!r} is empty"))
