@@ -106,11 +106,7 @@ class ChangedPart:
 
     def slabs(self) -> Iterator[Callable[[], Slab]]:
         """Yield the functions that load and change the slabs."""
-        return (partial(_changed, load, self.change) for load in self.whole.slabs())
-
-
-def _changed(load: Callable[[], Slab], change: Callable[[Slab], Slab]) -> Slab:
-    return change(load())
+        return (lambda load=load: self.change(load()) for load in self.whole.slabs())  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,9 @@ def _read_header(path: str, y: Any, options: IngestOptions) -> tuple[str, Column
         separator = "\t" if ".tsv" in path.lower() else max(_SEPARATORS, key=text.count)
         names = [name.strip() for name in next(csv.reader([text], delimiter=separator), [])]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path}, line 1: the names of columns cannot be read: {error}. Save it as UTF-8.") from error
+        raise BadInput(
+            f"{path}, line 1: the names of columns cannot be read: {error}. Save it as UTF-8, a line per sample."
+        ) from error
     if not any(names):
         raise BadInput(f"{path}, line 1: must name the columns, got an empty line")
     if all(map(_is_number, names)):
@@ -163,4 +165,6 @@ def _read_words(path: str, separator: str, columns: Columns) -> pd.DataFrame:
         except pd.errors.EmptyDataError:
             return pd.DataFrame({place: [] for place in wanted}, dtype=str)
         except ValueError as error:
-            raise BadInput(f"{path}: the table cannot be read: {error}. Save it as UTF-8.") from error
+            raise BadInput(
+                f"{path}: the table cannot be read: {error}. Save it as UTF-8, a line per sample."
+            ) from error
