@@ -314,7 +314,8 @@ def _readable(path: str) -> Iterator[None]:
     except BadInput:
         raise
     except FileNotFoundError as error:
-        raise BadInput(f"{path}: cannot be read: no such file") from error
+        also = ", or its server cannot be reached" if "://" in path else ""
+        raise BadInput(f"{path}: cannot be read: no such file{also}") from error
     except (OSError, ImportError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
