@@ -48,6 +48,11 @@ def is_json() -> bool:
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger("gdm_dask").handlers)
 
 
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """Whether a line of Dask's client says more than our own error, which follows it with the remedy."""
+    return not str(record.msg).startswith("Failed to reconnect to scheduler")
+
+
 def set_up_logging(verbose: int, quiet: bool, form: LogFormat = LogFormat.text) -> None:
     """Send the package's log to standard error: plain lines, coloured lines on a terminal, or JSON."""
     level = logging.WARNING if quiet else logging.DEBUG if verbose > 1 else logging.INFO
@@ -68,3 +73,4 @@ def set_up_logging(verbose: int, quiet: bool, form: LogFormat = LogFormat.text) 
     package.handlers[:] = [handler]
     package.setLevel(level)
     package.propagate = False
+    logging.getLogger("distributed.client").addFilter(_is_not_ours)

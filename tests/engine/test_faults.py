@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 from helpers.clusters import FOREVER, TINY, same_model, small_data, until
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, open_store
+from gdm_dask.cli.logs import set_up_logging
 from gdm_dask.errors import DamagedStore, EngineError
 from gdm_dask.pipeline.run_directory import RunDirectory
 
@@ -201,6 +203,23 @@ def test_the_scheduler_is_killed_and_the_fit_goes_on_with_a_new_one(store, expec
     fresh.add_worker()
     fit(store, fresh.address, tmp_path / "run", resume=True)
     same_model(tmp_path / "run", expected)
+
+
+def test_dask_adds_no_line_of_its_own_to_the_error_of_a_lost_scheduler(fresh) -> None:
+    """In a JSON log, it would be the only line that is not JSON."""
+    set_up_logging(0, quiet=False)
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("distributed.client")
+    logger.addHandler(handler)
+    try:
+        with distributed.Client(fresh.address, set_as_default=False, timeout=0.5) as client:
+            fresh.scheduler.end()
+            until(lambda: client.status == "closed", "the client gives up")
+    finally:
+        logger.removeHandler(handler)
+    assert lines == []
 
 
 def test_the_scheduler_comes_back_in_time(store, expected, tmp_path: Path, fresh) -> None:
