@@ -73,6 +73,8 @@ def _row(state: dict[str, Any]) -> list[str]:
     from gdm_dask.system.resources import format_bytes
 
     cells, said = [state["job"], state["state"]], plain(state["error"] or state.get("last", ""))
+    if state["state"] == "failed" and not said:  # its driver could not report it, and to look costs a question
+        said = f"gdm status {state['job']} prints the error"
     if "cuts" not in state:
         return [*cells, "", "", "", "", "", said]
     end = state["expected_end"] if state["state"] == "running" else None

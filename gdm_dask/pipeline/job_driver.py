@@ -17,6 +17,7 @@ import psutil
 
 import gdm_dask
 from gdm_dask.cutting_plane.iteration import Iteration
+from gdm_dask.errors import GdmError
 from gdm_dask.estimator import estimator_for
 from gdm_dask.inputs import settings_of
 from gdm_dask.pipeline.fit_metrics import FitMetrics
@@ -24,6 +25,7 @@ from gdm_dask.pipeline.job_queue import Cancelled, ask, tell, wait_for_turn
 from gdm_dask.pipeline.jobs import RESULT_FILES
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.settings.settings import Settings
+from gdm_dask.store import FeatureStore
 from gdm_dask.system import interrupts
 
 #: Seconds that a disconnected worker has to end and release the run directory of its job.
@@ -68,7 +70,7 @@ def _fit(
     folder = RunDirectory(run or Path.home() / ".gdm" / "runs" / job, job)
     with _JobLog(worker, job, folder.path) as log:
         log.write(f"started on {worker.address}, run directory {folder.path}")
-        opened = gdm_dask.open_store(store)
+        opened = _opened(store, worker.address)
         target = opened.own_target()
         estimator = estimator_for(target, parameters | {"scheduler": client})
         progress = _Progress(settings_of(estimator, opened, target, opened.outputs()))
@@ -93,6 +95,14 @@ def _fit(
         tell(client, job, "progress", last | {"memory": _memory()})
         log.write(f"finished: {n_supports} supports, gap {model.gap_:.3g}")
         return {name: (folder.path / name).read_bytes() for name in RESULT_FILES}
+
+
+def _opened(store: str, worker: str) -> FeatureStore:
+    """Open the store; an error names the worker, because other workers may have the store."""
+    try:
+        return gdm_dask.open_store(store)
+    except GdmError as error:
+        raise type(error)(f"worker {worker}: {error}") from error
 
 
 @contextmanager

@@ -140,8 +140,10 @@ def wait_for_job(client: distributed.Client, job: str) -> None:
 
 def _why(error: BaseException) -> str:
     """Return the error of a job that could not report it, with the remedy."""
+    if reason := refusal(error):
+        return reason
     if not isinstance(error, KilledWorker):
-        return f"{type(error).__name__}: {error}. 'gdm logs' shows how far it got."
+        return f"{type(error).__name__}: {str(error).rstrip('.')}. 'gdm logs' shows how far it got."
     return (
         f"the workers of its driver died {error.allowed_failures + 1} times, the last one at "
         f"{error.last_worker.address}, probably out of memory. See the log of that worker; submit the job again with "

@@ -187,9 +187,11 @@ def test_ids_ends_and_errors_of_jobs_are_shown_whole_in_a_log(capsys) -> None:
     states = [
         {"job": ids[0], "state": "running", "error": "", "last": "reads the store", **progress},
         {"job": ids[1], "state": "failed", "error": error},
+        {"job": ids[1], "state": "failed", "error": None},
     ]
     show_columns([_row(state) for state in states])
     shown = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()]
     end = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.8e9))
     assert shown[0] == [ids[0], "running", "20", "100", "40.00%", "500 MB", end, "reads the store"]
     assert shown[1] == [ids[1], "failed", error.strip()]
+    assert shown[2] == [ids[1], "failed", f"gdm status {ids[1]} prints the error"]

@@ -135,8 +135,8 @@ def test_a_url_is_no_run_directory(client, store) -> None:
 
 def test_a_failed_job_shows_its_error(client, tmp_path: Path) -> None:
     job = submit_fit(client, str(tmp_path / "nothing.zarr"), str(tmp_path / "run"), SETTINGS)
-    with pytest.raises(BadInput, match=r"nothing\.zarr: there is no feature store here"):
-        wait_for_job(client, job)
+    with pytest.raises(BadInput, match=r"^worker tcp://\S+: \S+nothing\.zarr: there is no feature store here"):
+        wait_for_job(client, job)  # the worker of the driver is named: another one may have the store
     status = job_status(client, job)
     assert status["state"] == "failed"
     assert "there is no feature store here" in status["error"]
@@ -282,8 +282,10 @@ def test_a_job_whose_driver_is_too_large_is_refused(store, fresh, tmp_path: Path
 def test_a_job_on_a_worker_with_other_code_says_so(store, client, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("gdm_dask.system.sealed.fingerprint", lambda: {"code": "0123"})
     job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
-    with pytest.raises(EngineError, match=r"worker tcp://.* differs from the driver: code \w+ \(driver: 0123\)"):
+    refusal = r"^worker tcp://\S+ differs from the driver: code \w+ \(driver: 0123\)\. Install the same .*sides\.$"
+    with pytest.raises(EngineError, match=refusal):
         wait_for_job(client, job)
+    assert re.search(refusal, job_status(client, job)["error"])  # the driver could not report it
 
 
 def test_a_scheduler_that_falls_silent_is_given_up(fresh) -> None:
