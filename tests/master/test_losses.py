@@ -39,8 +39,8 @@ from gdm_dask.master.squared_loss import SquaredLoss
 LOSSES = [SQUARED_HINGE, *NUMBER_LOSSES]
 losses = st.sampled_from(NUMBER_LOSSES)
 outputs, weightings = st.sampled_from([1, 3]), st.sampled_from(["none", "some", "zeros"])
-every_loss = pytest.mark.parametrize("loss", LOSSES, ids=["hinge", "squared", "epsilon"])
-each_loss = pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=["squared", "epsilon"])
+every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+each_loss = pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=lambda loss: type(loss).__name__)
 each_output = pytest.mark.parametrize("n_outputs", [1, 3])
 
 
