@@ -29,6 +29,7 @@ from gdm_dask.features.block import AlignedArrays, Block, narrow_pointers
 from gdm_dask.features.correlation import CANCELLATION, centred, correlations
 from gdm_dask.features.moments import ALL_SAMPLES, Fold
 from gdm_dask.features.values import number
+from gdm_dask.system.blas import single_threaded_blas
 from gdm_dask.system.jit import kernel
 
 #: Widens the bound against rounding.
@@ -242,7 +243,9 @@ def _find_dense(block: Block, supports: Supports) -> Pairs:
     for start in range(0, len(there), step):
         local = there[start : start + step]
         centred = block.values[local] - block.means[local, None]
-        screened = np.abs(centred @ z.T) >= (supports.limit - SCREEN) * block.norms[local, None]
+        with single_threaded_blas():  # tasks take all cores, and idle threads of BLAS would wait at full speed
+            products = centred @ z.T
+        screened = np.abs(products) >= (supports.limit - SCREEN) * block.norms[local, None]
         found.append(np.argwhere(screened) + np.array([start, 0]))
     near = np.concatenate(found) if found else np.zeros((0, 2), np.int64)
     near[:, 0] = there[near[:, 0]]
