@@ -51,9 +51,10 @@ class AlignedArrays:
         self.__setstate__(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        shifted = {name: array.copy(order="K") for name, array in state.items()
-                   if isinstance(array, np.ndarray) and not array.flags.aligned}  # fmt: skip
-        vars(self).update(state | shifted)
+        vars(self).update(state)
+        for name, array in state.items():
+            if isinstance(array, np.ndarray) and not array.flags.aligned:
+                vars(self)[name] = array.copy(order="K")
 
 
 @dataclass(frozen=True)
@@ -317,11 +318,12 @@ def gather(blocks: list[Block], owner: np.ndarray, local: np.ndarray) -> Block:
         values = picked("values", local)
         return Block(0, n_rows, first.n_samples, values, means, norms, nonzeros=counted, weights=first.weights)
     starts, stops = (picked("indptr", local + end).astype(np.int64) for end in (0, 1))
-    spans = [*zip(owner.tolist(), map(slice, starts.tolist(), stops.tolist()), strict=True)]
+    spans = owner.tolist(), starts.tolist(), stops.tolist()
 
     def joined(name: str) -> np.ndarray:
         arrays = [getattr(block, name) for block in blocks]
-        return np.concatenate([arrays[0][:0], *(arrays[number][span] for number, span in spans)])
+        rows = (arrays[number][start:stop] for number, start, stop in zip(*spans, strict=True))
+        return np.concatenate([arrays[0][:0], *rows])
 
     indptr = narrow_pointers(np.concatenate([[0], np.cumsum(stops - starts)]))
     numbers = None if first.values is None else _numbers(joined("values"), first.decimals)
