@@ -86,7 +86,7 @@ class SparseRows:
             self._values[used:needed] = values
         np.bitwise_and(samples, SPAN - 1, out=self._places[used:needed], casting="unsafe")
         bounds = np.empty((counts.size, self._bounds.shape[1]), dtype=np.int64)
-        starts = SPAN * np.arange(bounds.shape[1] - 1)
+        starts = (SPAN * np.arange(bounds.shape[1] - 1)).astype(samples.dtype)  # another type would copy the samples
         ends = np.cumsum(counts)
         for row, begin, end in zip(bounds, (ends - counts).tolist(), ends.tolist(), strict=True):
             row[:-1] = used + begin + np.searchsorted(samples[begin:end], starts)
