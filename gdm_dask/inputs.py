@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 #: Stores with more features than this do not load all names; `names_` holds the relevant ones.
 MAX_NAMES = 1_000_000
+#: Remedy for a store that does not match a fit.
+LIKE = ": ingest it with --like the training store"
 
 
 def settings_of(
@@ -167,7 +169,8 @@ def support_columns(machine: FittedModel, X: Any) -> Any:
     """Return the columns of the supports, strongest first."""
     if is_store(X):
         store = as_store(X)
-        _check_width(machine, store.shape[0], store.url, ": ingest it with --like the training store")
+        _check_width(machine, store.shape[0], store.url, LIKE)
+        check_names(machine, store)
         return sp.csr_array(store.read_rows(machine.support_features_).T)
     if is_dask(X):
         return checked_dask(machine, X)[:, machine.support_features_].compute()
@@ -184,7 +187,15 @@ def checked_dask(machine: FittedModel, X: Any) -> Any:
 
 
 def check_names(machine: FittedModel, X: Any) -> None:
-    """Refuse a table whose columns have other names than in the fit, or another order."""
+    """Refuse a table whose columns, or a store whose supports, have other names than in the fit, or another order."""
+    if isinstance(X, FeatureStore):
+        supports = machine.support_features_
+        there = X.names_of(supports) if X.has_names and machine.names_ else []
+        for feature, name in zip(supports.tolist(), there, strict=False):
+            expected = machine.names_.get(feature, name)
+            if name != expected:
+                raise BadInput(f"{X.url}: feature {feature} is {name!r}, but was {expected!r} in the fit{LIKE}")
+        return
     names = _column_names(X)
     for name, expected in zip(names or (), getattr(machine, "feature_names_in_", ()), strict=False):
         if name != expected:

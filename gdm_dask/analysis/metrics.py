@@ -13,7 +13,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, block_redundancy_rate
 from gdm_dask.ingestion.objects import as_pandas, is_dask
-from gdm_dask.inputs import check_names
+from gdm_dask.inputs import LIKE, check_names
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
 
@@ -57,7 +57,7 @@ class Labelled:
         self.store: FeatureStore | None = None
         self._X: Any = None
         if is_store(data):
-            self.store = as_store(data)
+            given = self.store = as_store(data)
             self.name = self.store.url.rstrip("/").rsplit("/", 1)[-1]
             self.n_features, n_samples, y = *self.store.shape, self.store.y
         elif isinstance(data, tuple) and len(data) == 2:
@@ -75,8 +75,7 @@ class Labelled:
             raise BadInput(
                 f"{self.name} has {self.n_features} features, but the model was fitted on {model.n_features_in_}"
             )
-        if self.store is None:
-            check_names(model, given)
+        check_names(model, given)
         known = getattr(model.target_, "classes", None)
         self.y = y if known is None else self._known(y.ravel(), list(known))
         self.outputs = model.target_.encode(self.y, self.name)
@@ -160,7 +159,7 @@ def evaluate(
     try:
         y = Labelled(store, model).y
     except BadInput as error:
-        raise BadInput(f"{error}: ingest it with --like the training store") from error
+        raise BadInput(str(error).removesuffix(LIKE) + LIKE) from error
     rows = store.load_rows(model.support_features_)
     values = decision(rows, model.coef_, model.intercept_)
     if distributed:

@@ -144,8 +144,9 @@ def stability_selection(
         raise BadInput(f"n_repeats must be an integer >= 2, got {n_repeats!r}")
     if not 0 < overlap <= 1:
         raise BadInput(f"overlap must be in (0, 1], got {overlap!r}")
-    check_names(machine, as_pandas(X))
-    X = as_store(X) if is_store(X) else checked_matrix(X)
+    X = as_store(X) if is_store(X) else as_pandas(X)
+    check_names(machine, X)
+    X = X if is_store(X) else checked_matrix(X)
     found = fit_subsamples(machine, X, y, n_repeats, fraction, seed, callback)
 
     def name_of(feature: int) -> str:

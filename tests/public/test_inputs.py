@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import dask.array as da
@@ -13,7 +14,8 @@ import scipy.sparse as sp
 from helpers.clusters import same_fit
 from helpers.instances import informative
 
-from gdm_dask import GroupDiscoveryMachine, ingest, open_store
+from gdm_dask import GroupDiscoveryMachine, group_importance, ingest, open_store
+from gdm_dask.analysis.metrics import evaluate
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
 
@@ -119,6 +121,20 @@ def test_names_of_a_store(data, tmp_path: Path) -> None:
     ingest(X, tmp_path / "nameless.zarr", y)
     gdm.fit(tmp_path / "nameless.zarr")
     assert not hasattr(gdm, "feature_names_in_")
+
+
+def test_a_store_with_its_features_in_another_order_is_refused(data, tmp_path: Path) -> None:
+    X, y = data
+    table = pd.DataFrame(X, columns=[f"word {j}" for j in range(X.shape[1])])
+    train = ingest(table, tmp_path / "train.zarr", y)
+    moved = ingest(table[table.columns[::-1]], tmp_path / "moved.zarr", y)
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(train)
+    message = r"moved.zarr: feature \d+ is 'word \d+', but was 'word \d+' in the fit: ingest it with --like"
+    for use in (gdm.predict, gdm.transform, gdm.score, partial(group_importance, gdm), partial(evaluate, gdm)):
+        with pytest.raises(ValueError, match=f"{message} the training store$"):
+            use(moved)
+    nameless = ingest(X, tmp_path / "nameless.zarr", y)
+    np.testing.assert_array_equal(gdm.predict(nameless), gdm.predict(train))
 
 
 @pytest.mark.parametrize("chunks", [(30, 40), (90, 7)])
