@@ -6,7 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from gdm_dask.report.summary import certificate, outcome
-from gdm_dask.system.names import plural, printable
+from gdm_dask.system.names import printable
+from gdm_dask.system.resources import plural
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,8 +20,7 @@ from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
 from gdm_dask.cli.console import escape, live_cuts, out, plain, show
 from gdm_dask.errors import BadInput
-from gdm_dask.system.names import plural
-from gdm_dask.system.resources import format_bytes
+from gdm_dask.system.resources import format_bytes, plural
 
 if TYPE_CHECKING:
     from gdm_dask.analysis.stability import Stability
@@ -32,7 +31,6 @@ logger = logging.getLogger(__name__)
 OnCut: TypeAlias = "Callable[[Iteration], None]"
 
 RUN = typer.Argument(metavar="RUN", help="Run directory of a finished fit.")
-Test = Annotated[str | None, typer.Option(help="Test store, to measure accuracy and importance.")]
 Train = Annotated[str | None, typer.Option(help="Training store, for mean images and a model on all group members.")]
 ImageShape = Annotated[
     str | None, typer.Option(help="Rows x columns of an image if features are pixels, such as 28x28.")
@@ -142,12 +140,14 @@ def summarise(model: FittedModel, run: Path | None, more: Sequence[tuple[str, st
     parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in model.timings_.items() if name != "total")
     entered, proved = model.history_[-1].n_supports, certificate(model)
     gap = f"gap {model.gap_:.3g}, " if model.get_params()["n_features_to_select"] is None else ""
+    names = model.supports_["name"].head(N_STRONGEST)
+    strongest = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in names]
     prints_all = "" if run is None else f"; gdm groups {shlex.quote(str(run))} prints all"
     show(
         [
             *([] if run is None else [("run", str(run))]),
             ("supports", f"{len(model.support_features_):,} of {model.n_features_in_:,} features" + _demanded(model)),
-            ("strongest", _strongest(model) + prints_all),
+            ("strongest", ", ".join(strongest) + prints_all),
             ("groups", groups),
             ("redundancy", f"{model.redundancy_rate_:.4f}"),
             ("cuts", f"{model.n_cuts_}, {entered:,} supports entered, {gap}{outcome(model)}"),
@@ -157,12 +157,6 @@ def summarise(model: FittedModel, run: Path | None, more: Sequence[tuple[str, st
             *more,
         ]
     )
-
-
-def _strongest(model: FittedModel) -> str:
-    """Name the strongest supports."""
-    names = model.supports_["name"].head(N_STRONGEST)
-    return ", ".join(name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in names)
 
 
 def _demanded(model: FittedModel) -> str:
@@ -287,7 +281,7 @@ def report(
     run: Annotated[Path, RUN],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .html, .md or .json.")],
     store: Train = None,
-    test: Test = None,
+    test: Annotated[str | None, typer.Option(help="Test store, to measure accuracy and importance.")] = None,
     image_shape: ImageShape = None,
     compare: Other = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,

@@ -14,8 +14,7 @@ from gdm_dask.cli import options as opt
 from gdm_dask.cli.app import app
 from gdm_dask.cli.console import escape, out, show
 from gdm_dask.errors import BadInput
-from gdm_dask.system.names import plural
-from gdm_dask.system.resources import format_bytes
+from gdm_dask.system.resources import format_bytes, plural
 
 if TYPE_CHECKING:
     from gdm_dask.store import FeatureStore

@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from gdm_dask.errors import MemoryLimitTooLow
-from gdm_dask.system.names import plural
-from gdm_dask.system.resources import format_bytes
+from gdm_dask.system.resources import format_bytes, plural
 
 #: A process of ours with everything imported and compiled, before any data, and a Dask worker.
 PROCESS_BYTES = 130 << 20

@@ -17,8 +17,7 @@ from gdm_dask.ingestion.sources.lookalikes import Lookalike, lookalike_source, s
 from gdm_dask.settings.tasks import task_of
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.layout import BLOCK_BYTES, MAX_BLOCK_BYTES
-from gdm_dask.system.names import plural
-from gdm_dask.system.resources import format_bytes
+from gdm_dask.system.resources import format_bytes, plural
 
 #: Nonzeros of the small lookalike that represents a large one: a second of work, and enough to measure on.
 SMALL_NONZEROS = 8_000_000

@@ -19,7 +19,7 @@ from gdm_dask.report.compare import compare_runs
 from gdm_dask.report.groups import gather_groups, gather_map
 from gdm_dask.report.images import gather_images
 from gdm_dask.report.summary import certificate, outcome, sentence, trade_off
-from gdm_dask.system.names import plural
+from gdm_dask.system.resources import plural
 from gdm_dask.system.version import VERSION
 
 FORMAT = "gdm_dask report"

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from gdm_dask.model import FittedModel
-from gdm_dask.system.names import plural
+from gdm_dask.system.resources import plural
 
 #: Reasons to stop, in words.
 REASONS = {

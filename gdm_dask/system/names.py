@@ -1,4 +1,4 @@
-"""Names: feature names are untrusted text, made safe to print; runs get ids of their own; nouns agree with numbers."""
+"""Names: feature names are untrusted text, made safe to print; runs get ids of their own."""
 
 from __future__ import annotations
 
@@ -12,15 +12,6 @@ def new_run_id() -> str:
     now = time.time()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1e6):06d}"
     return f"{stamp}-{socket.gethostname()}-{os.getpid()}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "cut"), plural(2000, "cut")
-    ('1 cut', '2,000 cuts')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str, limit: int | None = None) -> str:

@@ -123,6 +123,15 @@ def parse_bytes(size: int | str) -> int:
     return int(value)
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "cut"), plural(2000, "cut")
+    ('1 cut', '2,000 cuts')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def format_bytes(size: float) -> str:
     """Return a size as readable text.
 
