@@ -6,6 +6,7 @@ Modules add functions to `SOURCES` that return their current metrics. Nothing he
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import groupby
@@ -28,6 +29,7 @@ class Metric(NamedTuple):
 
 Source = Callable[[], Iterable[Metric]]
 SOURCES: list[Source] = []
+_registering = threading.Lock()  # a second registration would be an error
 
 
 def all_metrics() -> list[Metric]:
@@ -67,9 +69,14 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
 
 
-@cache
 def publish() -> None:
-    """Add all metrics to the registry of prometheus_client, which Dask workers serve."""
+    """Add all metrics to the registry of prometheus_client, which Dask workers serve; any thread may be the first."""
+    with _registering:
+        _register()
+
+
+@cache
+def _register() -> None:
     import prometheus_client
 
     prometheus_client.REGISTRY.register(_Collector())

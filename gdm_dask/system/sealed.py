@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, TypeAlias
@@ -98,6 +99,10 @@ def _run(driver: dict[str, str], functions: Sealed, args: Sealed, number: int, i
         raise distributed.Reschedule from None  # Dask forgets a task that it has cancelled
 
 
+#: Held while a module is registered with cloudpickle: another thread may pickle functions of the same module.
+_by_value = threading.Lock()
+
+
 class ByValue:
     """A function of a module, pickled with its code: it needs no import where it arrives."""
 
@@ -115,8 +120,9 @@ class ByValue:
 @cache
 def _pickled(function: Callable[..., Any]) -> bytes:
     module = sys.modules[function.__module__]
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps(function))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    with _by_value:
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            return bytes(cloudpickle.dumps(function))
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
