@@ -26,10 +26,10 @@ from distributed.scheduler import KilledWorker
 
 from gdm_dask.engine import Engine, Task
 from gdm_dask.engine.plan import FAN_IN, Worker
+from gdm_dask.engine.sealed import refusal, seal, sealed_call, sealed_task, unseal
 from gdm_dask.errors import EngineError
 from gdm_dask.system import interrupts
 from gdm_dask.system.metrics import SOURCES, Metric
-from gdm_dask.system.sealed import refusal, seal, sealed_call, sealed_task, unseal
 
 logger = logging.getLogger(__name__)
 Future: TypeAlias = "distributed.Future[Any]"

@@ -15,9 +15,9 @@ import dask
 import distributed
 
 from gdm_dask.engine.cluster import GONE, seconds
+from gdm_dask.engine.sealed import ByValue
 from gdm_dask.errors import EngineError, GdmError
 from gdm_dask.system import interrupts
-from gdm_dask.system.sealed import ByValue
 
 #: Key of the entries in the scheduler's metadata.
 ENTRIES = "gdm-jobs"

@@ -17,9 +17,9 @@ from typing import Any
 import distributed
 from distributed.scheduler import KilledWorker
 
+from gdm_dask.engine.sealed import refusal, seal, sealed_task, unseal
 from gdm_dask.errors import BadInput, EngineError, GdmError
 from gdm_dask.pipeline.job_queue import ENDED, Cancelled, ask, enter, entries, forget, tell
-from gdm_dask.system.sealed import refusal, seal, sealed_task, unseal
 
 PREFIX = "gdm-job-"
 #: Seconds that the cluster has to deliver the files of a result.

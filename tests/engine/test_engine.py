@@ -36,11 +36,11 @@ from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.cluster import ClusterEngine
 from gdm_dask.engine.local import LocalEngine
+from gdm_dask.engine.sealed import seal, sealed_task
 from gdm_dask.errors import BadInput, EngineError
 from gdm_dask.features.block import Block
 from gdm_dask.inputs import default_scheduler
 from gdm_dask.system.processes import call_with, written
-from gdm_dask.system.sealed import seal, sealed_task
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 4, "tol": 0.0}
 

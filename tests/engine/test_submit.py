@@ -280,7 +280,7 @@ def test_a_job_whose_driver_is_too_large_is_refused(store, fresh, tmp_path: Path
 
 
 def test_a_job_on_a_worker_with_other_code_says_so(store, client, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("gdm_dask.system.sealed.fingerprint", lambda: {"code": "0123"})
+    monkeypatch.setattr("gdm_dask.engine.sealed.fingerprint", lambda: {"code": "0123"})
     job = submit_fit(client, store.url, str(tmp_path / "run"), SETTINGS)
     refusal = r"^worker tcp://\S+ differs from the driver: code \w+ \(driver: 0123\)\. Install the same .*sides\.$"
     with pytest.raises(EngineError, match=refusal):

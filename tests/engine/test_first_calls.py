@@ -12,7 +12,8 @@ from typing import Any
 import cloudpickle
 import prometheus_client
 
-from gdm_dask.system import metrics, sealed
+from gdm_dask.engine import sealed
+from gdm_dask.system import metrics
 
 
 def met(function: Callable[..., Any]) -> Callable[..., Any]:
