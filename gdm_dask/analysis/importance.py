@@ -22,7 +22,7 @@ from gdm_dask.model import FittedModel, decision
 from gdm_dask.settings.settings import effective_samples
 from gdm_dask.settings.tasks import task_of
 from gdm_dask.store.targets import Target
-from gdm_dask.system.resources import default_memory_limit
+from gdm_dask.system.resources import default_memory_limit, level
 
 #: Maximum members of all groups together in the model on all members.
 MAX_MEMBERS = 20_000
@@ -203,19 +203,3 @@ def _strongest_members(model: FittedModel, train: Labelled, n_samples: int) -> t
     first = ordered.groupby("support", sort=False)["feature"]
     strongest = {support: np.sort(features.to_numpy()[:cut]) for support, features in first}
     return [np.union1d(strongest[int(k)], [k]) for k in model.support_features_], int(min(cut, sizes.max()))
-
-
-def level(sizes: np.ndarray, budget: int) -> int:
-    """Return the largest length, at least 1, such that lists of these sizes fit into a budget when cut at it.
-
-    Examples
-    --------
-    >>> level(np.array([2, 3, 100]), 25), level(np.array([2, 3]), 25)
-    (20, 3)
-    """
-    order = np.sort(np.asarray(sizes, np.int64))
-    if len(order) == 0 or order.sum() <= budget:
-        return int(order.max(initial=1))
-    before = np.concatenate([[0], np.cumsum(order)[:-1]])
-    room = (budget - before) // np.arange(len(order), 0, -1)  # for each of the remaining lists
-    return max(1, int(room[np.argmax(room < order)]))

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
-from gdm_dask.analysis.importance import group_importance, level
+from gdm_dask.analysis.importance import group_importance
 from gdm_dask.analysis.metrics import Labelled
 from gdm_dask.analysis.stability import Stability
 from gdm_dask.errors import BadInput
@@ -19,7 +19,7 @@ from gdm_dask.report.compare import compare_runs
 from gdm_dask.report.groups import gather_groups, gather_map
 from gdm_dask.report.images import gather_images
 from gdm_dask.report.summary import certificate, outcome, sentence, trade_off
-from gdm_dask.system.resources import plural
+from gdm_dask.system.resources import level, plural
 from gdm_dask.system.version import VERSION
 
 FORMAT = "gdm_dask report"

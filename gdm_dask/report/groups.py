@@ -14,8 +14,8 @@ import pandas as pd
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import squareform
 
-from gdm_dask.analysis.importance import level
 from gdm_dask.model import FittedModel
+from gdm_dask.system.resources import level
 
 #: Maximum (support, member) pairs on a page.
 MEMBER_BUDGET = 130_000

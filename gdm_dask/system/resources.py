@@ -1,4 +1,4 @@
-"""Resources of the machine: memory and cores, and byte sizes as text."""
+"""Resources of the machine: memory and cores, byte sizes as text, and the share of a budget."""
 
 from __future__ import annotations
 
@@ -142,3 +142,19 @@ def format_bytes(size: float) -> str:
         if size >= scale:
             return f"{size / scale:.3g} {unit}"
     return f"{int(size)} B"
+
+
+def level(sizes: np.ndarray, budget: int) -> int:
+    """Return the largest length, at least 1, such that lists of these sizes fit into a budget when cut at it.
+
+    Examples
+    --------
+    >>> level(np.array([2, 3, 100]), 25), level(np.array([2, 3]), 25)
+    (20, 3)
+    """
+    order = np.sort(np.asarray(sizes, np.int64))
+    if len(order) == 0 or order.sum() <= budget:
+        return int(order.max(initial=1))
+    before = np.concatenate([[0], np.cumsum(order)[:-1]])
+    room = (budget - before) // np.arange(len(order), 0, -1)  # for each of the remaining lists
+    return max(1, int(room[np.argmax(room < order)]))

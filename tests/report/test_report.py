@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest, plot, stability_selection
-from gdm_dask.analysis.importance import level
 from gdm_dask.errors import BadInput
 from gdm_dask.notebook import card
 from gdm_dask.report import gather, render
 from gdm_dask.report.groups import MEMBER_BUDGET
 from gdm_dask.report.write import embed
+from gdm_dask.system.resources import level
 
 
 @pytest.fixture(scope="module")
