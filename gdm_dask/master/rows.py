@@ -29,8 +29,6 @@ from gdm_dask.master.sparse_kernels import (
     Changed,
     SparseRows,
     add_gram,
-    add_pairs,
-    changed_spans,
     cross_span,
     normalise,
     project_range,
@@ -47,9 +45,6 @@ BLOCK = 1024
 
 RANGE = 32_768
 """Number of samples worth a separate task."""
-
-PAIRED = 2.5
-"""Products of new rows with all others are summed row by row up to this many new rows for each entry of a sample."""
 
 MOST_RANGES = 8
 """Maximum number of ranges: each has its own Gram matrix."""
@@ -238,11 +233,7 @@ class Rows:
             moments, samples = Moments.zeros(self.n_rows), (begin, end, change, w)
             moments.count = float(weighted(change, w, slice(begin, end)).sum())
             across = np.zeros((self.n_rows if self.has_sparse else 0, self._dense_at.size))
-            if self.has_sparse and first and first > self.n_rows - self._most_paired:
-                add_pairs(self._sparse.entries, *samples, first, moments.gram, moments.sums)
-                for changed in changed_spans(self._sparse.entries, *samples) if across.size else ():
-                    self._add_across(across, first, changed)
-            elif self.has_sparse:
+            if self.has_sparse:
                 also = partial(self._add_across, across, first) if across.size else None
                 add_gram(self._sparse.entries, *samples, moments.gram, moments.sums, also)
                 moments.gram[:first, :first] = moments.sums[:first] = 0.0
@@ -256,11 +247,6 @@ class Rows:
         for moments in others:
             total.add(moments)
         return total
-
-    @property
-    def _most_paired(self) -> float:
-        """Number of new rows from which all pairs of all rows, sample by sample, take less time than theirs alone."""
-        return PAIRED * self._sparse.n_entries / self.n_samples
 
     def _add_dense(
         self, moments: Moments, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first: int

@@ -21,9 +21,6 @@ from gdm_dask.system.scratch import page_aligned
 SPAN = 16_384
 """Samples of a span; a position within it takes 16 bits."""
 
-LANES = 8
-"""Number of features whose products with another feature are taken at a time."""
-
 RARE = 8
 """If fewer than one in this many samples change, their entries are extracted first."""
 
@@ -62,11 +59,6 @@ class SparseRows:
     def entries(self) -> Entries:
         """All features, for the kernels."""
         return self._bounds, self._places, self._values
-
-    @property
-    def n_entries(self) -> int:
-        """Number of entries of all features."""
-        return int((self._bounds[:, -1] - self._bounds[:, 0]).sum())
 
     def subset(self, chosen: np.ndarray) -> SparseRows:
         """Return some of the features; their entries are shared."""
@@ -220,78 +212,36 @@ def weighted(change: np.ndarray, w: np.ndarray | None, samples: slice | np.ndarr
     return change[samples].astype(np.float64) if w is None else change[samples] * w[samples]
 
 
-def add_pairs(
-    rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, first_row: int, gram: np.ndarray,
-    sums: np.ndarray,
-) -> None:  # fmt: skip
-    """Add the features from `first_row` on, times `change`, to `sums`; their products with all up to them to `gram`."""
-    bounds, places, values = rows
-    laid, totals = np.zeros((SPAN, LANES)), np.empty(LANES)
-    for span, samples in spans(begin, end):
-        part = weighted(change, w, samples)
-        score_span(bounds[first_row:], places, values, span, part, sums[first_row:])
-        _pair_span(*rows, span, part, first_row, laid, totals, gram)
-
-
-@kernel
-def _pair_span(bounds, places, values, span, part, first_row, laid, totals, gram):  # type: ignore[no-untyped-def]
-    """Lay features out side by side, by sample, and run through the entries of the others."""
-    for group in range(first_row, bounds.shape[0], LANES):
-        last = min(group + LANES, bounds.shape[0])
-        for j in range(group, last):
-            for p in range(bounds[j, span], bounds[j, span + 1]):
-                laid[places[p], j - group] = part[places[p]] if values is None else part[places[p]] * values[p]
-        for k in range(last):
-            for lane in range(LANES):
-                totals[lane] = 0.0
-            for p in range(bounds[k, span], bounds[k, span + 1]):
-                place, value = places[p], 1.0 if values is None else np.float64(values[p])
-                for lane in range(LANES):
-                    totals[lane] += laid[place, lane] * value
-            for j in range(max(group, k), last):
-                gram[j, k] += totals[j - group]
-        for j in range(group, last):
-            for p in range(bounds[j, span], bounds[j, span + 1]):
-                laid[places[p], j - group] = 0.0
-
-
 def add_gram(
     rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None, gram: np.ndarray, sums: np.ndarray,
     also: Callable[[Changed], None] | None = None,
 ) -> None:  # fmt: skip
-    """Add the features times `change` to `sums`, and their products to `gram`; call `also` with each changed span."""
-    bounds, _, values = rows
-    room = _most_entries(bounds, begin, end)
-    features, held = np.empty(room + 1, np.uint32), None if values is None else np.empty(room + 1)
-    cursors, weights = np.empty(SPAN, np.uint32), np.empty(SPAN + 1)
-    sizes = np.empty((3, len(bounds) + 1), np.int64)
-    for changed in changed_spans(rows, begin, end, change, w):
-        _, part, entries = changed
-        score_span(*entries, part, sums)
-        _gram_span(*entries, part, cursors, sizes, weights, features, held, gram)
-        if also is not None:
-            also(changed)
+    """Add the features times `change` to `sums`, and their products to `gram`; call `also` with each changed span.
 
-
-def changed_spans(
-    rows: Entries, begin: int, end: int, change: np.ndarray, w: np.ndarray | None
-) -> Iterator[Changed]:  # fmt: skip
-    """Yield each span with a change: all of its samples, or only those that change if they are few.
-
-    The entries are valid until the next span.
+    All samples of a span are summed, or only those that change if they are few.
     """
     bounds, places, values = rows
     room = _most_entries(bounds, begin, end)
     some_bounds, some_places = np.empty((len(bounds), 2), np.int64), np.empty(room, np.uint16)
     some_values = None if values is None else np.empty(room, values.dtype)
-    changed, numbers, part = np.empty(SPAN, np.int64), np.empty(SPAN, np.uint16), np.empty(SPAN)
+    changed, numbers, parts = np.empty(SPAN, np.int64), np.empty(SPAN, np.uint16), np.empty(SPAN)
+    features, held = np.empty(room + 1, np.uint32), None if values is None else np.empty(room + 1)
+    cursors, weights = np.empty(SPAN, np.uint32), np.empty(SPAN + 1)
+    sizes = np.empty((3, len(bounds) + 1), np.int64)
     for span, samples in spans(begin, end):
-        n_changed = _find_changed(change, w, samples.start, samples.stop, changed, numbers, part)
+        n_changed = _find_changed(change, w, samples.start, samples.stop, changed, numbers, parts)
+        if not n_changed:
+            continue
         if RARE * n_changed >= samples.stop - samples.start:
-            yield samples, part[: samples.stop - samples.start], (bounds, places, values, span)
-        elif n_changed:
+            seen: Changed = samples, parts[: samples.stop - samples.start], (bounds, places, values, span)
+        else:
             _pick(bounds, places, values, span, numbers, some_bounds, some_places, some_values)
-            yield changed[:n_changed], part[:n_changed], (some_bounds, some_places, some_values, 0)
+            seen = changed[:n_changed], parts[:n_changed], (some_bounds, some_places, some_values, 0)
+        _, part, entries = seen
+        score_span(*entries, part, sums)
+        _gram_span(*entries, part, cursors, sizes, weights, features, held, gram)
+        if also is not None:
+            also(seen)
 
 
 @kernel
