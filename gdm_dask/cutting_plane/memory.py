@@ -85,15 +85,16 @@ class FitWork:
         `largest_rows` gives the most bytes of the rows of a number of supports; it is called if the estimate does not
         fit.
         """
-        work = self
+        work, is_guess = self, self.support_bytes is None
         while True:
             plan = work.plan(limit, in_driver)
             try:
                 plan.usable(workers)
                 return plan
             except MemoryLimitTooLow:
-                if work.support_bytes is None:  # only an estimate so far: find out how much the rows need
-                    work = replace(work, support_bytes=largest_rows(work.n_supports))
+                if is_guess:  # find out how much the rows need at most: often less, as features are rare
+                    known = replace(work, support_bytes=largest_rows(work.n_supports))
+                    work, is_guess = min(work, known, key=lambda one: one.driver_bytes), False
                 elif work.n_problems > 1:
                     work = replace(work, n_problems=-(-work.n_problems // 2))
                 else:

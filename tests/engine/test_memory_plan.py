@@ -24,6 +24,7 @@ from gdm_dask.engine.plan import (
     MAX_TASKS,
     WORKER_BYTES,
     WORKER_PART,
+    FitPlan,
     Worker,
     share_out,
 )
@@ -154,6 +155,21 @@ def test_many_samples_with_rare_features_fit_after_a_look_at_the_rows(tmp_path: 
     replace(guessed, support_bytes=store.largest_rows(300)).plan(limit, True).usable(threads())
     machine = GroupDiscoveryMachine(100, memory_limit=limit, groups=False, scheduler="threads").fit(store)
     assert len(machine.support_features_) == 100
+
+
+@pytest.mark.parametrize("rows", [1_000, 10**9])
+def test_a_refusal_names_the_least_limit_that_is_accepted(rows: int) -> None:
+    """A look at the rows may find more bytes than the guess, which was enough for higher limits."""
+    guessed = FitWork([4 * MIB] * 8, [400] * 8, 100_000, 300, 21)
+
+    def plan(limit: int) -> FitPlan:
+        return guessed.fitted(threads(), limit, True, lambda _: rows)
+
+    refused = plan(1)
+    least = refused.driver_bytes + sum(map(refused.needed, threads()))
+    plan(least).usable(threads())
+    with pytest.raises(MemoryLimitTooLow, match=r"a memory limit of .* is too low"):
+        plan(least - 1).usable(threads())
 
 
 @pytest.mark.parametrize("values", [1.0, 0.1])
