@@ -44,6 +44,11 @@ _ANSWERS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectory
 _LATER = (408, 429)
 #: Base classes of errors in clients that are not OSError: of botocore, aiohttp and the Azure SDK.
 _NO_CONNECTION = {"ConnectionError", "HTTPClientError", "ClientConnectionError", "ClientPayloadError", "AzureError"}
+#: The same of errors about credentials: of botocore, the Azure SDK and Google's client.
+_NO_CREDENTIALS = {
+    "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
+    "ClientAuthenticationError", "GoogleAuthError",
+}  # fmt: skip
 
 
 def call(url: str, patience: float, function: Callable[..., Result], *args: Any, **options: Any) -> Result:
@@ -57,7 +62,7 @@ def call(url: str, patience: float, function: Callable[..., Result], *args: Any,
         except Exception as error:
             text = str(error).partition("\n")[0].rstrip(".") or type(error).__name__  # Azure adds its whole answer
             status = _status_of(error)
-            if isinstance(error, PermissionError) or status in (401, 403):
+            if isinstance(error, PermissionError) or status in (401, 403) or _is_one_of(error, _NO_CREDENTIALS):
                 raise BadInput(
                     f"{url}: access denied ({text}). Check the credentials: --storage-option, or the variables and "
                     "profiles of the service's client."
@@ -95,7 +100,12 @@ def _may_pass(error: Exception, status: int | None) -> bool:
         return status >= 500 or status in _LATER
     if isinstance(error, OSError):
         return error.errno not in (errno.EINVAL, errno.ENOSYS)
-    return any(kind.__name__ in _NO_CONNECTION for kind in type(error).__mro__)
+    return _is_one_of(error, _NO_CONNECTION)
+
+
+def _is_one_of(error: Exception, names: set[str]) -> bool:
+    """Return whether an error belongs to a class of a client that may not be installed."""
+    return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def create_only(file_system: AbstractFileSystem, path: str, data: bytes) -> bool:

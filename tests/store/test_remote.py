@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import pickle
 import socket
 import threading
@@ -337,6 +338,17 @@ def test_denied_access_is_named(error, store, gated, monkeypatch) -> None:
         BadInput, match=r"gated://.*: access denied \((no signature|Forbidden: box/x)\)\. Check the cred"
     ):
         gdm_dask.open_store(remote_url(store))
+
+
+@pytest.mark.parametrize("profile", [None, "nobody"])
+def test_missing_credentials_are_denied_access(profile, tmp_path, monkeypatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # no look at the network for a role
+    options = {"endpoint_url": "http://127.0.0.1:9", "skip_instance_cache": True, "profile": profile}
+    with pytest.raises(BadInput, match=r"s3://bucket/x: access denied \(.*(credentials|nobody).*\)\. Check the cred"):
+        gdm_dask.open_store("s3://bucket/x", options)
 
 
 def test_a_wrong_option_is_bad_input() -> None:
