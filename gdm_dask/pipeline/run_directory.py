@@ -92,8 +92,10 @@ class RunDirectory:
 
             try:
                 estimator.fit(store, y, callback=on_cut, checkpoint=self.checkpoint)
-            except BaseException:
-                if self.checkpoint.exists():
+            except BaseException as error:
+                from gdm_dask.cutting_plane.checkpoint import UnusableCheckpoint  # imported by the fit anyway
+
+                if self.checkpoint.exists() and not isinstance(error, UnusableCheckpoint):
                     logger.warning("%s: the state after the last cut is saved; continue with --resume", self.path)
                 raise
             self._write_description(description)

@@ -130,11 +130,12 @@ def test_a_shape_that_is_not_there(data, saved, tmp_path) -> None:
     assert "not an array of shape (1000000000000000000,)" in go_on(data, tmp_path / "c.npz", buffer.getvalue())
 
 
-def test_a_folder_in_its_place_can_be_overwritten(data, tmp_path) -> None:
+def test_a_folder_in_its_place_can_be_overwritten(data, tmp_path, caplog) -> None:
     run = RunDirectory(tmp_path / "run")
     (run.checkpoint / "more").mkdir(parents=True)
     with pytest.raises(UnusableCheckpoint, match=r"checkpoint\.npz: .* \(it is a folder\).*--overwrite"):
         run.fit(machine(), data, resume=True)
+    assert "continue with --resume" not in caplog.text
     assert run.fit(machine(), data, overwrite=True).n_cuts_ == 4
     assert not run.checkpoint.exists()
 
