@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from gdm_dask.cutting_plane.iteration import Iteration
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
-from gdm_dask.settings.constraints import named_variables
+from gdm_dask.settings.constraints import as_list, named_variables
 from gdm_dask.store import FeatureStore
 from gdm_dask.store.arrays import pack_text, unpack_text
 from gdm_dask.store.folder import local_folder, write_whole
@@ -248,6 +248,7 @@ def save(model: FittedModel, path: str | os.PathLike[str]) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     given = model.get_params()
+    given |= {name: as_list(name, given[name]) for name in ("include", "exclude") if given.get(name) is not None}
     if given.get("groups_of") is not None:
         given["groups_of"] = named_variables(given["groups_of"], model.n_features_in_)
     parameters = {name: plain(value) for name, value in given.items() if name != "scheduler"}

@@ -35,11 +35,12 @@ and (6) is the same problem with c_v as the score of v. The bounds need no more 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
@@ -128,7 +129,7 @@ def resolve(
     ([1, 2], [0])
     """
     covariates = covariates or {}
-    given = {name: _members(_as_list(name, parameters.get(name)), covariates) for name in ("include", "exclude")}
+    given = {name: _members(as_list(name, parameters.get(name)), covariates) for name in ("include", "exclude")}
     together = named_variables(parameters.get("groups_of"), n_features)
     items = itertools.chain(*given.values(), *together.values())
     place = _places([item for item in items if isinstance(item, str)], names)
@@ -185,10 +186,10 @@ def named_variables(value: Any, n_features: int) -> dict[str, Sequence[Any]]:
     ({'age': [0], 'colour': [1, 2]}, {'0': ['red', 'blue'], '1': [5, 7]})
     """
     if isinstance(value, Mapping):
-        return {str(title): _as_list(f"groups_of[{title!r}]", features) for title, features in value.items()}
-    items = _as_list("groups_of", value)
+        return {str(title): as_list(f"groups_of[{title!r}]", features) for title, features in value.items()}
+    items = as_list("groups_of", value)
     if items and all(isinstance(item, Iterable) and not isinstance(item, str | bytes) for item in items):
-        return {str(number): _as_list(f"groups_of[{number}]", item) for number, item in enumerate(items)}
+        return {str(number): as_list(f"groups_of[{number}]", item) for number, item in enumerate(items)}
     if items and len(items) != n_features:
         raise BadInput(
             f"`groups_of` must be a dict or a list of lists of features, or have the variable of each of the "
@@ -196,18 +197,24 @@ def named_variables(value: Any, n_features: int) -> dict[str, Sequence[Any]]:
         )
     found: dict[str, Any] = {}
     for feature, title in enumerate(items):
-        if title is not None:  # else a feature on its own
+        if not _is_missing(title):  # else a feature on its own
             found.setdefault(str(title), []).append(feature)
     return found
 
 
-def _as_list(name: str, value: Any) -> Sequence[Any]:
+def _is_missing(title: Any) -> bool:
+    """Return whether there is no title: None, or what pandas puts in its place."""
+    return title is None or title is pd.NA or bool(title != title)
+
+
+def as_list(name: str, value: Any) -> list[Any]:
     """Return the given features as a list."""
     if value is None:
         return []
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+    items = value.tolist() if hasattr(value, "tolist") else value  # of NumPy, pandas or Arrow
+    if isinstance(items, str | bytes | Iterator) or not isinstance(items, Iterable):  # a next fit needs them again
         raise BadInput(f"`{name}` must be None or a list of names or numbers of features, got {value!r}")
-    return list(value.tolist() if isinstance(value, np.ndarray) else value)
+    return list(items)
 
 
 def _places(wanted: Sequence[str], names: Names) -> dict[str, list[int]] | None:

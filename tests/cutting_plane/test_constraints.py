@@ -189,6 +189,15 @@ def test_a_saved_model_knows_them(tmp_path) -> None:
     assert not {other["name"] for other in found.others} & {"f0", "f5"}
 
 
+@pytest.mark.parametrize("kind", [tuple, set, pd.Index, pd.Series, np.array, dict.fromkeys])
+def test_a_saved_model_knows_them_in_any_form(tmp_path, kind) -> None:
+    X, y = data("two")
+    frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(X.shape[1])])
+    estimator("two", include=kind(["f12"]), exclude=kind(["f3"])).fit(frame, y).save(tmp_path)
+    loaded = load_model(tmp_path)
+    assert (loaded.include, loaded.exclude) == (["f12"], ["f3"])
+
+
 def test_a_grid_is_searched_with_them(tmp_path, monkeypatch) -> None:
     X, y = data("two")
     store = ingest(X, tmp_path / "s.zarr", y, scheduler="synchronous")
@@ -231,6 +240,8 @@ def test_many_excluded_features_cost_little() -> None:
     [
         ({"include": "age"}, "`include` must be None or a list of names or numbers of features, got 'age'"),
         ({"include": 3}, "`include` must be None or a list"),
+        ({"include": np.array(3)}, "`include` must be None or a list"),
+        ({"include": iter([3])}, "`include` must be None or a list"),
         ({"exclude": [1.5]}, r"`exclude` must be a list of names or numbers of features, got 1.5 in it"),
         ({"exclude": [True]}, "got True in it"),
         ({"include": ["weight"]}, "no feature is named 'weight': check the spelling"),

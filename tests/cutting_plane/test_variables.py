@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from helpers import reference
@@ -23,7 +26,7 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.errors import BadInput
 from gdm_dask.features.scores import scores
 from gdm_dask.pipeline.run_directory import RunDirectory
-from gdm_dask.settings.constraints import Constraints, resolve
+from gdm_dask.settings.constraints import Constraints, named_variables, resolve
 from gdm_dask.settings.settings import Settings, choose_settings, expected_supports
 
 taus, sizes = st.sampled_from([0.0, 0.25, 0.6]), st.integers(1, 3)
@@ -301,6 +304,23 @@ def test_variables_can_be_lists_or_the_variable_of_each_feature(tmp_path) -> Non
         assert [*again.groups_of.values()] == lists
         assert again.fit(X.T, y).variables_ == model.variables_
         assert "2 variables" in model.report(tmp_path / "report.md")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        list,
+        pd.Series,
+        pd.Categorical,
+        pa.array,
+        pl.Series,
+        lambda titles: [pd.NA if title is None else title for title in titles],
+        lambda titles: [np.nan if title is None else float(ord(title)) for title in titles],
+    ],
+)
+def test_a_feature_whose_variable_is_missing_is_on_its_own(kind) -> None:
+    given = kind([None, "b", "c", "c", "b", None])
+    assert [*named_variables(given, 6).values()] == [[1, 4], [2, 3]]
 
 
 @pytest.mark.parametrize(
