@@ -27,10 +27,12 @@ from gdm_dask.cutting_plane.selection import strengths_of
 from gdm_dask.errors import BadInput
 from gdm_dask.ingestion.objects import is_dask
 from gdm_dask.inputs import (
+    as_targets,
     check_training_data,
     checked_dask,
     checkpoint_job,
     find_names,
+    in_memory,
     open_data,
     settings_of,
     support_columns,
@@ -203,7 +205,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             return support_columns(self, X)[:, np.argsort(self.support_features_)]
         if is_dask(X):
             return checked_dask(self, X)[:, np.sort(self.support_features_)]
-        return super().transform(X)
+        return super().transform(in_memory(X))
 
     def decision_values(self, X: Any) -> np.ndarray:
         """Return the values of the model refitted on the supports, (n_outputs, n_samples)."""
@@ -219,7 +221,7 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _own_targets(self, X: Any, y: Any) -> Any:
         """Return the given targets, or the targets of a store."""
         check_is_fitted(self)
-        return Labelled(X, self).y if y is None and is_store(X) else y
+        return Labelled(X, self).y if y is None and is_store(X) else as_targets(y)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted machine to a folder: ``model.json`` and ``model.npz``, without pickled objects."""

@@ -19,8 +19,9 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.engine import active_client, open_engine
 from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
+from gdm_dask.features.values import LARGEST_EXACT, as_array
 from gdm_dask.ingestion import as_blocks
-from gdm_dask.ingestion.objects import as_dask_matrix, as_pandas, common_type, computed, is_dask
+from gdm_dask.ingestion.objects import as_dask_matrix, as_pandas, common_type, computed, is_dask, refuse_rounded
 from gdm_dask.model import Estimator, FittedModel, names_at, names_in
 from gdm_dask.settings.settings import CONSTRAINTS, Settings, constraints_from, settings_from
 from gdm_dask.settings.weights import sample_weights
@@ -64,29 +65,47 @@ def check_training_data(machine: Any, X: Any, y: Any, task: str) -> tuple[Any, T
         names = _column_names(X)
         if names is not None:
             machine.feature_names_in_ = np.array(names, dtype=object)
-        if hasattr(X, "dtypes"):
-            common_type(X)  # names a column that holds no numbers
         X = as_dask_matrix(X)
         n_samples, machine.n_features_in_ = X.shape
         y = computed(y)
     else:
-        given = as_pandas(X)
+        given = in_memory(X)
         try:
             X, y = validate_data(
-                machine, given, y, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,
+                machine, given, as_targets(y), accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=2,
                 multi_output=task == "regression",
             )  # fmt: skip
         except (TypeError, ValueError):
             _name_bad_column(given)
             raise
-        if X.dtype.kind == "O":  # scikit-learn lets categories of text pass
+        if X.dtype.kind not in "biuf":  # scikit-learn lets categories of text and dates pass
             _name_bad_column(given)
+        if hasattr(given, "columns") and _may_be_rounded(X):
+            refuse_rounded(given)
         n_samples = X.shape[0]
     if y is None:
         raise BadInput("requires y to be passed, but the target y is None: pass labels or numbers")
     y = check_targets(y, n_samples, "y")
     target = _target_of(y, task, "y")
     return X, target, _differing(target.encode(y), "y")
+
+
+def in_memory(X: Any) -> Any:
+    """Return a matrix, or a table as a pandas DataFrame; refuse masked values."""
+    return as_array(X, "X") if isinstance(X, np.ma.MaskedArray) else as_pandas(X)
+
+
+def as_targets(y: Any) -> Any:
+    """Return targets in memory, in a type that scikit-learn knows; refuse masked ones."""
+    y = computed(y)
+    y = as_array(y, "y") if isinstance(y, np.ma.MaskedArray) else y
+    return y.astype(object) if getattr(getattr(y, "dtype", None), "kind", "") == "T" else y
+
+
+def _may_be_rounded(X: Any) -> bool:
+    """Return whether a matrix has values from which on floating-point numbers do not hold all integers."""
+    values = X.data if sp.issparse(X) else X
+    return values.size > 0 and max(float(values.max()), -float(values.min())) >= LARGEST_EXACT
 
 
 def target_of_task(store: FeatureStore, y: np.ndarray | None, task: str | None, where: str = "y") -> Target:
@@ -138,16 +157,17 @@ def weights_of(
 
 def _name_bad_column(X: Any) -> None:
     """Raise an error with the first column of a DataFrame that has values other than numbers, if there is one."""
-    if not hasattr(X, "iloc"):
+    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
         return
     common_type(X)
-    missing = X.columns[X.isna().any()]
-    if len(missing):
-        row = X[missing[0]].isna().to_numpy().argmax()
-        raise BadInput(
-            f"column {str(missing[0])!r} of the DataFrame contains NaN, first in row {row} (counted from 0): fill or "
-            "remove missing values first"
-        )
+    for what, wrong in (("NaN", X.isna()), ("infinity", X.isin([np.inf, -np.inf]))):
+        positions = np.flatnonzero(wrong.any())
+        if len(positions):
+            row = wrong.iloc[:, positions[0]].to_numpy().argmax()
+            raise BadInput(
+                f"column {str(X.columns[positions[0]])!r} of the DataFrame contains {what}, first in row {row} "
+                "(counted from 0): replace or remove such values first"
+            )
 
 
 def _column_names(X: Any) -> list[str] | None:
@@ -173,8 +193,8 @@ def support_columns(machine: FittedModel, X: Any) -> Any:
         check_names(machine, store)
         return sp.csr_array(store.read_rows(machine.support_features_).T)
     if is_dask(X):
-        return checked_dask(machine, X)[:, machine.support_features_].compute()
-    X = validate_data(machine, X, accept_sparse="csr", reset=False)
+        return in_memory(checked_dask(machine, X)[:, machine.support_features_].compute())
+    X = validate_data(machine, in_memory(X), accept_sparse="csr", reset=False)
     return X[:, machine.support_features_]
 
 

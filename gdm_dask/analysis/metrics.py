@@ -12,8 +12,9 @@ from gdm_dask.engine import LOCAL_SCHEDULERS
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, block_redundancy_rate
-from gdm_dask.ingestion.objects import as_pandas, is_dask
-from gdm_dask.inputs import LIKE, check_names
+from gdm_dask.features.values import as_array
+from gdm_dask.ingestion.objects import is_dask
+from gdm_dask.inputs import LIKE, check_names, in_memory
 from gdm_dask.model import FittedModel, decision
 from gdm_dask.store import FeatureStore, as_store, is_store
 
@@ -62,8 +63,8 @@ class Labelled:
             self.n_features, n_samples, y = *self.store.shape, self.store.y
         elif isinstance(data, tuple) and len(data) == 2:
             self.name = "the given matrix"
-            given = as_pandas(data[0])
-            self._X, y = _in_memory(given), np.atleast_1d(np.asarray(data[1]))
+            given = in_memory(data[0])
+            self._X, y = _in_memory(given), np.atleast_1d(as_array(data[1], "y"))
             n_samples, self.n_features = self._X.shape
         else:
             raise BadInput(

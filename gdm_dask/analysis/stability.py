@@ -22,8 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gdm_dask.analysis.subsamples import Groups, checked_matrix, fit_subsamples
 from gdm_dask.errors import BadInput
-from gdm_dask.ingestion.objects import as_pandas
-from gdm_dask.inputs import check_names
+from gdm_dask.inputs import check_names, in_memory
 from gdm_dask.model import FittedModel, names_at
 from gdm_dask.store import as_store, is_store
 from gdm_dask.store.folder import write_whole
@@ -144,7 +143,7 @@ def stability_selection(
         raise BadInput(f"n_repeats must be an integer >= 2, got {n_repeats!r}")
     if not 0 < overlap <= 1:
         raise BadInput(f"overlap must be in (0, 1], got {overlap!r}")
-    X = as_store(X) if is_store(X) else as_pandas(X)
+    X = as_store(X) if is_store(X) else in_memory(X)
     check_names(machine, X)
     X = X if is_store(X) else checked_matrix(X)
     found = fit_subsamples(machine, X, y, n_repeats, fraction, seed, callback)

@@ -5,17 +5,19 @@ Values with a few decimals, as in text, become integers over a power of ten: hal
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
-from gdm_dask.errors import BadValue
+from gdm_dask.errors import BadInput, BadValue
 from gdm_dask.system.jit import inlined, intrinsic, kernel
 
 #: From narrow to wide; each type holds all values of the types before it. "one" needs no stored values at all.
 VALUE_TYPES = ("one", "uint8", "float32", "float64")
 
 #: Integers up to this size are exact in float64.
-_EXACT = 2**53
+LARGEST_EXACT = 2**53
 
 #: Largest number of decimals tried; 10 to this power, and all 32-bit integers, are exact in float64.
 MOST_DECIMALS = 9
@@ -88,13 +90,25 @@ def as_floats(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         exact = values.dtype.itemsize <= 8 or bool((floats == values).all())
     else:
-        exact = values.dtype.itemsize < 8 or values.size == 0 or max(int(values.max()), -int(values.min())) <= _EXACT
+        exact = values.dtype.itemsize < 8 or values.size == 0
+        exact = exact or max(int(values.max()), -int(values.min())) <= LARGEST_EXACT
     if not exact:
         raise BadValue(
             f"some {values.dtype} values are not exact in float64: convert them first, or leave them out if they are "
             "identifiers"
         )
     return floats
+
+
+def as_array(values: Any, where: str) -> np.ndarray:
+    """Return values as an array; refuse masked ones, because the array would hold what the mask hides.
+
+    >>> as_array(np.ma.array([1, 2]), "y")
+    array([1, 2])
+    """
+    if np.ma.is_masked(values):
+        raise BadInput(f"{where} has masked values: fill them in first, with its `filled` method")
+    return np.asarray(values)
 
 
 @kernel

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from crc32c import crc32c
 
 from gdm_dask.errors import BadInput
-from gdm_dask.features.values import as_floats
+from gdm_dask.features.values import as_array, as_floats
 from gdm_dask.ingestion.slab import Slab, dense_slab, sparse_slab
 from gdm_dask.ingestion.sorting import samples_of
 from gdm_dask.ingestion.source import (
@@ -44,6 +44,8 @@ def computed(values: Any) -> Any:
 
 def as_pandas(data: Any) -> Any:
     """Return a table of Polars, Arrow or another library as a pandas DataFrame; anything else unchanged."""
+    if hasattr(data, "collect"):
+        raise BadInput(f"the {type(data).__name__} is not computed yet: pass the result of its `collect` method")
     if not hasattr(data, "to_pandas"):
         return data
     try:
@@ -56,15 +58,14 @@ def as_pandas(data: Any) -> Any:
 
 def without_columns(table: Any, drop: Sequence[str]) -> Any:
     """Return a table as a pandas or Dask DataFrame, without some columns."""
-    if hasattr(table, "collect"):
-        raise BadInput(f"the {type(table).__name__} is not computed yet: pass the result of its `collect` method")
     frame = as_pandas(table)
     return frame.drop(columns=list(droppable(drop, frame.columns, "the DataFrame")))
 
 
 def as_dask_matrix(X: Any) -> Any:
     """Return a samples x features collection as an array of known shape."""
-    X = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
+    if hasattr(X, "to_dask_array"):
+        X = (X.astype(common_type(X)) if hasattr(X, "columns") else X).to_dask_array(lengths=True)
     X = X.copy().compute_chunk_sizes() if any(np.isnan(size) for size in X.shape) else X
     if X.ndim != 2:
         raise BadInput(f"expected a matrix of samples x features, got a Dask array of shape {X.shape}")
@@ -77,7 +78,7 @@ def from_object(data: Any, y: Any) -> Source:
     if hasattr(data, "dtypes") and hasattr(data, "columns"):  # a pandas or Dask DataFrame
         names = [str(column) for column in data.columns]
         if hasattr(data, "to_dask_array"):
-            data = data.astype(common_type(data)).to_dask_array(lengths=True)
+            data = as_dask_matrix(data)
         else:
             if not isinstance(data.index, sys.modules["pandas"].RangeIndex):
                 sample_ids = [str(label) for label in data.index]
@@ -110,15 +111,20 @@ def frame_values(frame: Any, where: str = "the DataFrame") -> Any:
     common = common_type(frame, where)
     if len(frame.columns) and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo().tocsr()
+    if common.kind == "f":
+        refuse_rounded(frame, where)
+        return frame.to_numpy(dtype=common, na_value=np.nan)
+    return frame.to_numpy(dtype=common)
+
+
+def refuse_rounded(frame: Any, where: str = "the DataFrame") -> None:
+    """Refuse integers of a pandas DataFrame that would change in a matrix of floating-point numbers."""
     for position, kind in enumerate(frame.dtypes):
-        if kind.kind in "iu" and common.kind == "f":
+        if kind.kind in "iu":
             try:
                 as_floats(frame.iloc[:, position].dropna().to_numpy(kind.type))
             except BadInput as error:
                 raise BadInput(f"column {str(frame.columns[position])!r} of {where}: {error}") from error
-    if common.kind == "f":
-        return frame.to_numpy(dtype=common, na_value=np.nan)
-    return frame.to_numpy(dtype=common)
 
 
 def _from_scipy(data: Any, y: Any) -> Source:
@@ -141,9 +147,7 @@ def _from_scipy(data: Any, y: Any) -> Source:
 
 
 def _from_numpy(data: Any, y: Any) -> Source:
-    if np.ma.is_masked(data):
-        raise BadInput("the input has masked values: fill them in first, with its `filled` method")
-    matrix = np.asarray(data)
+    matrix = as_array(data, "the input")
     check_dense(matrix, "the input")
     facts = dense_facts(matrix, y, "the matrix", {"format": "ndarray"}, _checksum(matrix))
 
@@ -199,7 +203,7 @@ def row_cuts(indptr: np.ndarray, target: int) -> list[tuple[int, int]]:
 def matrix_slab(rows: Any, first_sample: int) -> Slab:
     """Return a slab of dense or sparse rows of samples."""
     if not sp.issparse(rows):
-        rows = np.asarray(rows)
+        rows = as_array(rows, "the input")
         check_dense(rows, "the input")
         return dense_slab(rows, first_sample)
     rows = _canonical(rows)

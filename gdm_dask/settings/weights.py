@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.features.values import as_array
 
 
 def sample_weights(
@@ -49,7 +50,9 @@ def sample_weights(
 def check_weights(sample_weight: Any, n_samples: int, where: str = "`sample_weight`") -> np.ndarray:
     """Return weights as float64; refuse negative and infinite ones, and zeros only."""
     try:
-        weights = np.array(sample_weight, np.float64)
+        weights = np.array(as_array(sample_weight, where), np.float64)
+    except BadInput:
+        raise
     except (TypeError, ValueError) as error:
         raise BadInput(f"{where} must hold numbers: {error}") from error
     if weights.shape != (n_samples,):

@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.features.values import as_array
 from gdm_dask.store.folder import open_file
 from gdm_dask.store.sample_tables import MISSING, Column, SampleTable, numbered, readable, samples_with, split_columns
 from gdm_dask.system.resources import read_header
@@ -20,7 +21,7 @@ def check_targets(y: Any, n_samples: int, where: str, ids: Sequence[str] | None 
     if isinstance(y, (str, os.PathLike)):
         where = os.fspath(y)
         y = read_targets(where, n_samples, ids=ids).refuse()
-    return _of_length(np.asarray(y), n_samples, where)
+    return _of_length(as_array(y, where), n_samples, where)
 
 
 def find_targets(y: Any, n_samples: int, where: str, ids: Sequence[str] | None = None) -> Column:
@@ -31,7 +32,7 @@ def find_targets(y: Any, n_samples: int, where: str, ids: Sequence[str] | None =
     if isinstance(y, Column):
         _of_length(y.missing, n_samples, where)
         return y
-    values = _of_length(np.asarray(y), n_samples, where)
+    values = _of_length(as_array(y, where), n_samples, where)
     missing = missing_in(values)
     return Column(values[~missing], missing, numbered(f"{where}: there is no label"))
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.features.values import as_array
 
 #: Integers with more distinct values than this are numbers, unless the task is classification.
 MAX_INFERRED_CLASSES = 100
@@ -298,9 +299,9 @@ def target_from_json(document: Any) -> Target:
 
 def as_values(y: Any, where: str, first_sample: int = 0) -> np.ndarray:
     """Return targets as booleans, integers, float64 or text, (n,) or (n, K); refuse missing values."""
-    values = np.asarray(y)
+    values = as_array(y, where)
     if values.dtype.kind in "OT":
-        values = _of_one_type(values, where)
+        values = _of_one_type(values.astype(object), where)
     if values.dtype.kind == "f":
         values = values.astype(np.float64)
         finite = np.isfinite(values) if values.ndim < 2 else np.isfinite(values).all(axis=1)

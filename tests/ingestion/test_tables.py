@@ -274,8 +274,8 @@ def test_a_polars_table_needs_no_arrow_package(monkeypatch) -> None:
             gdm_dask.GroupDiscoveryMachine(3).fit(bad, y)
 
 
-def test_a_table_that_is_not_computed_is_refused_by_scikit_learn() -> None:
-    with pytest.raises(ValueError, match="Expected 2D array"):
+def test_fit_refuses_a_table_that_is_not_computed() -> None:
+    with pytest.raises(BadInput, match="the LazyFrame is not computed yet: pass the result of its `collect` method"):
         gdm_dask.GroupDiscoveryMachine(3).fit(polars.LazyFrame({"a": [1.0, 2.0]}), [0, 1])
 
 

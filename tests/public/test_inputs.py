@@ -9,13 +9,17 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from helpers.clusters import same_fit
 from helpers.instances import informative
 
-from gdm_dask import GroupDiscoveryMachine, group_importance, ingest, open_store
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, group_importance, ingest, open_store
+from gdm_dask import stability_selection as stability
 from gdm_dask.analysis.metrics import evaluate
+from gdm_dask.errors import BadInput
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
 
@@ -184,6 +188,77 @@ def test_columns_in_another_order_are_refused(data, method: str) -> None:
         getattr(gdm, method)(dd.from_pandas(turned, npartitions=2))
 
 
+@pytest.mark.parametrize("kind", [pl.DataFrame, pa.Table.from_pandas, pa.RecordBatch.from_pandas])
+def test_tables_of_other_libraries(data, fitted, kind) -> None:
+    X, y = data
+    frame = pd.DataFrame(X).add_prefix("word ")
+    table, turned = kind(frame), kind(frame[frame.columns[::-1]])
+    gdm = GroupDiscoveryMachine(**SETTINGS).fit(table, y)
+    same_fit(gdm, fitted["dense"])
+    np.testing.assert_array_equal(gdm.predict(table), fitted["dense"].predict(X))
+    np.testing.assert_array_equal(gdm.transform(table), fitted["dense"].transform(X))
+    for method in (gdm.predict, gdm.transform):
+        with pytest.raises(ValueError, match="in the same order as they were in fit"):
+            method(turned)
+
+
+def test_a_fit_and_a_prediction_take_the_same_types_of_columns() -> None:
+    X, y = informative(20, 60, 0, "counts")
+    frame = pd.DataFrame(X.T.astype(int)).add_prefix("word ")
+    expected = GroupDiscoveryMachine(**SETTINGS).fit(frame, y)
+    nullable = frame.astype("Int64")
+    for table in (nullable, dd.from_pandas(nullable, npartitions=3), pl.DataFrame(frame).cast(pl.Decimal(20, 2))):
+        gdm = GroupDiscoveryMachine(**SETTINGS).fit(table, y)
+        same_fit(gdm, expected)
+        np.testing.assert_array_equal(gdm.predict(table), expected.predict(frame))
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_integers_that_would_be_rounded_are_refused(kind) -> None:
+    table = kind({"a": [0.5, 2.0, 1.0, 3.0], "id": [1, 2, 3, 2**53 + 1]})
+    with pytest.raises(BadInput, match="column 'id' of the DataFrame: some int64 values are not exact in float64"):
+        GroupDiscoveryMachine(1).fit(table, [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (-np.inf, "infinity")])
+def test_a_column_without_finite_values_is_named(value, what) -> None:
+    table = pd.DataFrame({"a": [0.5, 2.0, 1.0, 3.0], "b": [1.0, 2.0, value, 1.0]})
+    with pytest.raises(BadInput, match=f"column 'b' of the DataFrame contains {what}, first in row 2"):
+        GroupDiscoveryMachine(1).fit(table, [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda gdm, X, y, hidden: gdm.fit(hidden(X), y),
+        lambda gdm, X, y, hidden: gdm.fit(da.from_array(hidden(X)), y),
+        lambda gdm, X, y, hidden: gdm.fit(X, hidden(y)),
+        lambda gdm, X, y, hidden: GroupDiscoveryRegressor(1).fit(X, hidden(y)),
+        lambda gdm, X, y, hidden: gdm.fit(X, y, sample_weight=hidden(np.ones(len(y)))),
+        lambda gdm, X, y, hidden: gdm.predict(hidden(X)),
+        lambda gdm, X, y, hidden: gdm.predict(da.from_array(hidden(X))),
+        lambda gdm, X, y, hidden: gdm.transform(hidden(X)),
+        lambda gdm, X, y, hidden: gdm.score(X, hidden(y)),
+        lambda gdm, X, y, hidden: group_importance(gdm, (hidden(X), y)),
+        lambda gdm, X, y, hidden: group_importance(gdm, (X, hidden(y))),
+        lambda gdm, X, y, hidden: stability(gdm, hidden(X), y, n_repeats=2),
+        lambda gdm, X, y, hidden: stability(gdm, X, hidden(y), n_repeats=2),
+    ],
+)
+def test_masked_values_are_refused(use) -> None:
+    X, y = informative(6, 30, 0, "groups")
+    gdm = GroupDiscoveryMachine(1).fit(X.T, y)
+    use(gdm, X.T, y, np.ma.array)  # nothing is hidden
+    with pytest.raises(BadInput, match="masked values: fill them in first, with its `filled` method"):
+        use(gdm, X.T, y, lambda values: np.ma.array(values, mask=True))
+
+
+def test_a_column_is_no_matrix() -> None:
+    for column in (pl.Series([0.5, 2.0]), pd.Series([0.5, 2.0])):
+        with pytest.raises(ValueError, match="Expected a 2-dimensional container"):
+            GroupDiscoveryMachine(1).fit(column, [0, 1])
+
+
 def test_dask_array_of_sparse_blocks(data, fitted) -> None:
     X, y = data
     lazy = da.from_array(X, chunks=(30, 40)).map_blocks(sp.csr_matrix)
@@ -191,7 +266,14 @@ def test_dask_array_of_sparse_blocks(data, fitted) -> None:
 
 
 @pytest.mark.parametrize(
-    "label", [lambda y: y, lambda y: y > 0, lambda y: np.where(y > 0, "yes", "no"), lambda y: np.where(y > 0, 7, 3)]
+    "label",
+    [
+        lambda y: y,
+        lambda y: y > 0,
+        lambda y: np.where(y > 0, "yes", "no"),
+        lambda y: np.where(y > 0, "yes", "no").astype(np.dtypes.StringDType()),
+        lambda y: np.where(y > 0, 7, 3),
+    ],
 )
 def test_labels_of_any_kind(data, fitted, label) -> None:
     X, y = data
