@@ -24,8 +24,7 @@ from gdm_dask.cutting_plane.working_set import Supports, WorkingSet, read, sizes
 from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
-from gdm_dask.features.moments import Fold
-from gdm_dask.features.ranking import WORKING_VALUES, Question
+from gdm_dask.features.ranking import WORKING_VALUES, Fold, Question
 from gdm_dask.master.problem import Master
 from gdm_dask.settings.settings import Settings
 from gdm_dask.settings.tasks import task_of

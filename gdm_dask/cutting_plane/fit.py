@@ -29,9 +29,8 @@ from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit, correlations, mean_redundancy
 from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import MEASURES, PEARSON
-from gdm_dask.features.moments import ALL_SAMPLES
 from gdm_dask.features.passes import Pass, Together
-from gdm_dask.features.ranking import ScorePass
+from gdm_dask.features.ranking import ALL_SAMPLES, ScorePass
 from gdm_dask.settings.settings import Settings, expected_supports
 from gdm_dask.store import FeatureStore
 from gdm_dask.system.progress import work_clock

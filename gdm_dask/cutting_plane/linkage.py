@@ -26,7 +26,7 @@ from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
 from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import Measure
-from gdm_dask.features.moments import Fold
+from gdm_dask.features.ranking import Fold
 
 logger = logging.getLogger(__name__)
 

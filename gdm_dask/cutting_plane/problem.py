@@ -15,8 +15,8 @@ from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import chance_correlation, correlation_limit
 from gdm_dask.features.measures import MEASURES, Measure
 from gdm_dask.features.measures.reweighted import under
-from gdm_dask.features.moments import Fold, reweighted
-from gdm_dask.features.ranking import WORKING_VALUES, Question
+from gdm_dask.features.moments import reweighted
+from gdm_dask.features.ranking import WORKING_VALUES, Fold, Question
 from gdm_dask.master.problem import Master, MasterSolution
 from gdm_dask.settings.settings import Settings
 from gdm_dask.settings.tasks import task_of

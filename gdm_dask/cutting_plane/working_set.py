@@ -16,8 +16,7 @@ from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.groups import Search
 from gdm_dask.features.measures import PEARSON, Measure
-from gdm_dask.features.moments import ALL_SAMPLES, Fold
-from gdm_dask.features.ranking import Question, Ranked, Ranking, ScorePass, merge
+from gdm_dask.features.ranking import ALL_SAMPLES, Fold, Question, Ranked, Ranking, ScorePass, merge
 from gdm_dask.features.scores import interleaved, scores
 from gdm_dask.master.rows import in_parallel
 

@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from gdm_dask.features.block import AlignedArrays, Block, narrow_pointers
 from gdm_dask.features.correlation import CANCELLATION, centred, correlations
-from gdm_dask.features.moments import ALL_SAMPLES, Fold
+from gdm_dask.features.ranking import ALL_SAMPLES, Fold
 from gdm_dask.features.values import number
 from gdm_dask.system.blas import single_threaded_blas
 from gdm_dask.system.jit import kernel

@@ -11,11 +11,11 @@ correlations are those of a set in which it is repeated.
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from gdm_dask.features.block import AlignedArrays, Block, aligned, is_tame, narrow_pointers, scale_of
+from gdm_dask.features.block import Block, aligned, is_tame, narrow_pointers, scale_of
 from gdm_dask.features.values import number
 from gdm_dask.system.jit import kernel
 
@@ -149,30 +149,6 @@ def reweighted(block: Block, weights: np.ndarray | None) -> Block:
     else:
         means, norms = sparse_moments(block.indptr, block.values, block.n_samples, block.power)
     return replace(block, means=means, norms=norms, weights=None)
-
-
-@dataclass(frozen=True)
-class Fold(AlignedArrays):
-    """The samples of a problem that uses a subset of them, or weights them."""
-
-    samples: np.ndarray | None = None  # numbers, increasing; None for all samples
-    weights: np.ndarray | None = None  # of each of these samples; None if all are 1
-
-    def is_same(self, other: Fold) -> bool:
-        """Whether another fold has the same array of samples and equal weights."""
-        mine, theirs = self.weights, other.weights
-        if self.samples is not other.samples:
-            return False
-        return mine is theirs or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
-
-    def of(self, block: Block) -> Block:
-        """Return a block restricted to these samples and weights."""
-        seen = block if self.samples is None else with_samples(block, self.samples)
-        return seen if self.weights is None else with_weights(seen, self.weights)
-
-
-#: All samples, each with weight 1.
-ALL_SAMPLES = Fold()
 
 
 def _extreme(sums: np.ndarray) -> np.ndarray:

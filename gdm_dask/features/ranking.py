@@ -16,13 +16,13 @@ import numpy as np
 
 from gdm_dask.features.block import AlignedArrays, Block, gather
 from gdm_dask.features.effective import effective_samples
-from gdm_dask.features.groups import Search
-from gdm_dask.features.moments import ALL_SAMPLES, Fold
+from gdm_dask.features.moments import with_samples, with_weights
 from gdm_dask.features.scores import interleaved, scores
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.scratch import work_space
 
 if TYPE_CHECKING:
+    from gdm_dask.features.groups import Search
     from gdm_dask.features.variables import Variables
 
 #: Features in a working set, and values in their rows: a set of long rows has fewer features.
@@ -118,6 +118,30 @@ def lengths_of(block: Block, local: np.ndarray) -> np.ndarray:
         return np.full(len(local), block.n_samples)
     lengths: np.ndarray = block.indptr[local + 1].astype(np.int64) - block.indptr[local]
     return lengths
+
+
+@dataclass(frozen=True)
+class Fold(AlignedArrays):
+    """The samples of a problem that uses a subset of them, or weights them."""
+
+    samples: np.ndarray | None = None  # numbers, increasing; None for all samples
+    weights: np.ndarray | None = None  # of each of these samples; None if all are 1
+
+    def is_same(self, other: Fold) -> bool:
+        """Whether another fold has the same array of samples and equal weights."""
+        mine, theirs = self.weights, other.weights
+        if self.samples is not other.samples:
+            return False
+        return mine is theirs or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
+
+    def of(self, block: Block) -> Block:
+        """Return a block restricted to these samples and weights."""
+        seen = block if self.samples is None else with_samples(block, self.samples)
+        return seen if self.weights is None else with_weights(seen, self.weights)
+
+
+#: All samples, each with weight 1.
+ALL_SAMPLES = Fold()
 
 
 @dataclass(frozen=True)

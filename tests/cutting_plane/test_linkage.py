@@ -16,7 +16,7 @@ from gdm_dask.cutting_plane.linkage import Linker
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import MEASURES
-from gdm_dask.features.moments import ALL_SAMPLES, Fold
+from gdm_dask.features.ranking import ALL_SAMPLES, Fold
 
 taus = st.sampled_from([0.1, 0.25, 0.5, 0.8])
 REFERENCES = {"clique": reference.cliques, "component": reference.components}

@@ -15,7 +15,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.information import information_gain, symmetrical_uncertainty
 from gdm_dask.features.measures import MEASURES, information
-from gdm_dask.features.moments import Fold
+from gdm_dask.features.ranking import Fold
 from gdm_dask.features.ranks import SHORT, ranks
 from gdm_dask.features.states import MAX_STATES, states
 

@@ -15,8 +15,7 @@ from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import as_rows, correlation_limit
 from gdm_dask.features.effective import effective_samples
 from gdm_dask.features.groups import prepare
-from gdm_dask.features.moments import ALL_SAMPLES, Fold
-from gdm_dask.features.ranking import Question, Ranking, ScorePass, merge, top, top_of_block
+from gdm_dask.features.ranking import ALL_SAMPLES, Fold, Question, Ranking, ScorePass, merge, top, top_of_block
 from gdm_dask.features.scores import scores
 
 few_values = st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0, np.nan]), min_size=1, max_size=40)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gdm_dask.features.correlation import correlation_limit, correlations
 from gdm_dask.features.groups import least_weights
-from gdm_dask.features.moments import Fold, with_weights
-from gdm_dask.features.ranking import Question, ScorePass
+from gdm_dask.features.moments import with_weights
+from gdm_dask.features.ranking import Fold, Question, ScorePass
 
 sizes = st.integers(1, 30), st.integers(2, 40)
 

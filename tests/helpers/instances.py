@@ -19,7 +19,7 @@ from gdm_dask.features.block import Block, stack
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import GroupPass, Pairs
 from gdm_dask.features.measures import MEASURES
-from gdm_dask.features.moments import ALL_SAMPLES, Fold
+from gdm_dask.features.ranking import ALL_SAMPLES, Fold
 from gdm_dask.settings.settings import Settings
 from gdm_dask.store.memory import MemoryStore
 
