@@ -24,9 +24,9 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.settings.constraints import as_list, named_variables
 from gdm_dask.store import FeatureStore
-from gdm_dask.store.arrays import pack_text, unpack_text
 from gdm_dask.store.folder import local_folder, write_whole
 from gdm_dask.store.targets import Target, target_from_json
+from gdm_dask.store.texts import pack_text, unpack_text
 from gdm_dask.system.blas import single_threaded_blas
 from gdm_dask.system.resources import check_archive
 

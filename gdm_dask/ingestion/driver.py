@@ -36,13 +36,13 @@ from gdm_dask.ingestion.source import IngestOptions, SourceFacts
 from gdm_dask.ingestion.sources import open_source
 from gdm_dask.ingestion.staging import CUTS_VERSION, Staging
 from gdm_dask.store import layout
-from gdm_dask.store.arrays import ArrayEntry, write_array, write_group, write_text
-from gdm_dask.store.blocks import BlockEntry
+from gdm_dask.store.arrays import ArrayEntry, write_array, write_group
 from gdm_dask.store.feature_store import FeatureStore, open_store
 from gdm_dask.store.folder import Folder, Url
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.sample_tables import Column
 from gdm_dask.store.targets import infer_target
+from gdm_dask.store.texts import write_text
 from gdm_dask.system.progress import compile_seconds
 from gdm_dask.system.resources import default_memory_limit, n_cores, parse_bytes
 from gdm_dask.system.temporary import temporary_folder
@@ -271,7 +271,7 @@ def run_ingest(
 
 
 def _publish(
-    parts: Partition, entries: list[BlockEntry], facts: SourceFacts, staging: Staging, options: IngestOptions,
+    parts: Partition, entries: list[layout.BlockEntry], facts: SourceFacts, staging: Staging, options: IngestOptions,
     weights: np.ndarray | None, beside: Covariates | None, n_dropped: int,
 ) -> FeatureStore:  # fmt: skip
     """Finish the store and open it."""

@@ -29,8 +29,10 @@ from gdm_dask.ingestion.runs import Run, add_counts, append_runs, find_bounds
 from gdm_dask.ingestion.sorting import sort_rows
 from gdm_dask.ingestion.source import IngestOptions
 from gdm_dask.ingestion.staging import Staging, finished_block, save_block
-from gdm_dask.store.blocks import BlockEntry, block_files, check_block, rows_increase, write_block
+from gdm_dask.store.blocks import check_block, rows_increase, write_block
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.layout import BlockEntry
+from gdm_dask.store.reader import block_files
 from gdm_dask.system.progress import report
 from gdm_dask.system.scratch import PAGE, whole_pages, work_space
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gdm_dask.errors import BadInput, BadValue
 from gdm_dask.ingestion.slab import Slab
-from gdm_dask.store.chunks import check_codec
+from gdm_dask.store.arrays import check_codec
 from gdm_dask.store.layout import MAX_BLOCK_BYTES
 from gdm_dask.store.sample_tables import Column
 from gdm_dask.store.target_files import find_targets

@@ -35,8 +35,8 @@ from typing import Any
 from gdm_dask.errors import BadInput, DamagedStore, GdmError, Locked, MemoryLimitTooLow
 from gdm_dask.ingestion.runs import UNFINISHED as UNFINISHED_RUN
 from gdm_dask.store import layout
-from gdm_dask.store.blocks import BlockEntry
 from gdm_dask.store.folder import PARTIAL, UNFINISHED, Folder, write_whole
+from gdm_dask.store.layout import BlockEntry
 from gdm_dask.system.locks import FileLock, check_private, read_private, user_folder
 
 logger = logging.getLogger(__name__)

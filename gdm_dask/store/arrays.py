@@ -2,21 +2,30 @@
 
 Each array is described by an `ArrayEntry` in the store's manifest, so a reader needs no other metadata. An ordinary
 ``zarr.json`` lies beside the chunks, so any other Zarr reader can open the array too.
+
+The bytes of a chunk follow the Zarr v3 codec chain ``bytes (little) -> blosc -> crc32c``. They are not produced by
+zarr-python's pipeline because this step limits the speed of a pass over the data: decoding directly into the
+destination takes about half of the pipeline's time (``make bench-codecs`` prints both). The checksums are also kept in
+the manifest. This catches chunks that a pipeline cannot detect: a missing chunk, which it reads as zeros, and a swapped
+chunk, whose own checksum is right.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
+import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from crc32c import crc32c
+from numcodecs import blosc
 
-from gdm_dask.errors import DamagedStore
+from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.features.values import MOST_DECIMALS, from_whole, to_whole
-from gdm_dask.store.chunks import CODECS, codec_metadata, decode, encode
 from gdm_dask.store.folder import Folder
 from gdm_dask.system.scratch import Buffers, work_space
 
@@ -26,6 +35,12 @@ CHUNK_BYTES = 4 << 20
 #: Feature and sample numbers are 32-bit, and so are the pointers to the nonzeros of a block.
 MAX_LENGTH = 2**32
 REMEDY = "Restore the store from a copy, or ingest the source again with --overwrite."
+CRC_BYTES = 4
+#: From the 16-byte header of a blosc buffer: the decoded and the compressed number of bytes.
+_BLOSC_HEADER = struct.Struct("<4xI4xI")
+
+#: name -> (blosc compressor, level); None stores the bytes uncompressed.
+CODECS: dict[str, tuple[str, int] | None] = {"none": None, "lz4": ("lz4", 5), "zstd": ("zstd", 3)}
 
 
 @dataclass(frozen=True)
@@ -35,7 +50,7 @@ class ArrayEntry:
     dtype: str  # Zarr data type of the stored values (``"uint32"``, ...), little-endian
     shape: list[int]
     chunk: int  # rows (entries of the first axis) in a chunk
-    codec: str  # a name of `gdm_dask.store.chunks.CODECS`
+    codec: str  # a name of `CODECS`
     crc: list[int]  # CRC-32C of every chunk, in order
     #: If given, the array stores integers, and each value is the float64 quotient of the integer and 10 to this power.
     places: int | None = None
@@ -78,6 +93,117 @@ def chunk_length(n_rows: int, row_bytes: int, chunk_bytes: int = CHUNK_BYTES) ->
     """
     n_chunks = max(1, round(n_rows * row_bytes / chunk_bytes))
     return max(1, -(-n_rows // n_chunks))
+
+
+def check_codec(codec: str) -> None:
+    """Refuse an unknown codec name."""
+    if codec not in CODECS:
+        raise BadInput(f"unknown codec {codec!r}: choose one of {', '.join(CODECS)}")
+
+
+def codec_metadata(codec: str, itemsize: int) -> list[dict[str, Any]]:
+    """Return the Zarr v3 ``codecs`` entry for chunks written by `encode`."""
+    chain: list[dict[str, Any]] = [
+        {"name": "bytes", "configuration": {"endian": "little"}} if itemsize > 1 else {"name": "bytes"}
+    ]
+    settings = CODECS[codec]
+    if settings is not None:
+        name, level = settings
+        chain.append(
+            {
+                "name": "blosc",
+                "configuration": {
+                    "cname": name,
+                    "clevel": level,
+                    "shuffle": "shuffle" if itemsize > 1 else "noshuffle",
+                    "typesize": itemsize,
+                    "blocksize": 0,
+                },
+            }
+        )
+    return [*chain, {"name": "crc32c"}]
+
+
+class _WithoutThreads:
+    """Disable the internal threads of blosc: with them, the order of the parts of a chunk depends on timing.
+
+    Blosc uses them in the main thread, or anywhere if told to. Its setting is restored when no thread compresses here.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_inside = 0
+        self._told: bool | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:
+                self._told, blosc.use_threads = blosc.use_threads, False
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                blosc.use_threads = self._told
+
+
+_without_threads = _WithoutThreads()
+
+
+def encode(values: np.ndarray, codec: str) -> tuple[np.ndarray, int]:
+    """Return the bytes of one chunk, in work space of this thread, and the CRC-32C at their end.
+
+    Examples
+    --------
+    >>> data, crc = encode(np.arange(4, dtype=np.uint32), "lz4")
+    >>> out = np.empty(4, np.uint32)
+    >>> decode(data, crc, "lz4", out)
+    >>> out
+    array([0, 1, 2, 3], dtype=uint32)
+    """
+    values = np.ascontiguousarray(values)
+    settings = CODECS[codec]
+    if settings is None:
+        body = values.tobytes()
+    else:
+        name, level = settings
+        shuffle = blosc.SHUFFLE if values.itemsize > 1 else blosc.NOSHUFFLE
+        with _without_threads:
+            body = blosc.compress(values, name.encode(), level, shuffle)
+    crc = crc32c(body)
+    data = work_space("encoded chunk", len(body) + CRC_BYTES, np.uint8)
+    data[:-CRC_BYTES] = np.frombuffer(body, np.uint8)
+    data[-CRC_BYTES:] = np.frombuffer(crc.to_bytes(CRC_BYTES, "little"), np.uint8)
+    return data, crc
+
+
+def decode(data: bytes | memoryview | np.ndarray, crc: int, codec: str, out: np.ndarray) -> None:
+    """Check a chunk's bytes against the manifest's `crc` and decode them into `out` (contiguous); undoes `encode`.
+
+    Raises
+    ------
+    DamagedStore
+        Describes the fault in the bytes; the caller adds the name of the chunk.
+    """
+    body = memoryview(data)[:-CRC_BYTES]  # type: ignore[arg-type]
+    if int.from_bytes(bytes(data[-CRC_BYTES:]), "little") != crc or crc32c(body) != crc:
+        raise DamagedStore(f"its {len(data)} bytes do not match their checksum")
+    # The checksum is right, but the chunk may come from a program other than `encode`.
+    if CODECS[codec] is None:
+        if len(body) != out.nbytes:
+            raise DamagedStore(f"it holds {len(body)} bytes, not {out.nbytes}")
+        out.reshape(-1).view(np.uint8)[:] = np.frombuffer(body, np.uint8)
+        return
+    if len(body) < _BLOSC_HEADER.size:
+        raise DamagedStore("it is too short")
+    decoded, encoded = _BLOSC_HEADER.unpack_from(body)
+    if (decoded, encoded) != (out.nbytes, len(body)):
+        raise DamagedStore(f"it holds {decoded} bytes in {encoded}, not {out.nbytes} in {len(body)}")
+    try:
+        blosc.decompress(body, out)
+    except (RuntimeError, ValueError) as error:
+        raise DamagedStore(str(error)) from error
 
 
 def zarr_metadata(entry: ArrayEntry) -> bytes:
@@ -239,34 +365,3 @@ def write_group(folder: Folder, path: str) -> None:
     """Write the ``zarr.json`` that turns a folder into a Zarr group."""
     document = {"zarr_format": 3, "node_type": "group", "attributes": {}}
     folder.write(f"{path}/zarr.json", json.dumps(document).encode())
-
-
-def write_text(folder: Folder, path: str, texts: list[str], codec: str) -> dict[str, ArrayEntry]:
-    """Write strings as a group of two arrays; return their manifest entries by name below `path`."""
-    write_group(folder, path)
-    return {key: write_array(folder, f"{path}/{key}", array, codec) for key, array in pack_text(texts).items()}
-
-
-def pack_text(texts: list[str]) -> dict[str, np.ndarray]:
-    """Pack strings into two arrays: ``text`` (UTF-8 bytes) and ``offsets`` (the start of each string, and the end).
-
-    >>> pack_text(["ab", "", "c"])["offsets"].tolist()
-    [0, 2, 2, 3]
-    """
-    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    offsets = np.concatenate([[0], np.cumsum([len(text) for text in encoded], dtype=np.int64)]).astype(np.int64)
-    return {"offsets": offsets, "text": np.frombuffer(b"".join(encoded), np.uint8)}
-
-
-def unpack_text(offsets: np.ndarray, text: np.ndarray, where: str = "the text") -> list[str]:
-    """Undo `pack_text`. Raise `DamagedStore`, naming `where`, if the text is not UTF-8.
-
-    >>> unpack_text(**pack_text(["ab", "", "c"]))
-    ['ab', '', 'c']
-    """
-    data = text.tobytes()
-    bounds = offsets.tolist()
-    try:
-        return [data[a:b].decode("utf-8", "surrogatepass") for a, b in itertools.pairwise(bounds)]
-    except UnicodeDecodeError as error:
-        raise DamagedStore(f"{where}: a name is not UTF-8 ({error})") from error

@@ -13,11 +13,13 @@ import numpy as np
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.features.block import check_features, stack
 from gdm_dask.features.values import dtype_of
-from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array, unpack_text
-from gdm_dask.store.blocks import BlockEntry, block_files, block_path, check_block
+from gdm_dask.store.arrays import REMEDY, ArrayEntry, check_metadata, read_array
+from gdm_dask.store.blocks import check_block
 from gdm_dask.store.folder import Folder
-from gdm_dask.store.reader import StoredBlocks
+from gdm_dask.store.layout import BLOCK, BlockEntry
+from gdm_dask.store.reader import StoredBlocks, block_files
 from gdm_dask.store.targets import Target, target_from_json
+from gdm_dask.store.texts import unpack_text
 from gdm_dask.system.resources import default_memory_limit, format_bytes, n_cores
 
 if TYPE_CHECKING:
@@ -233,7 +235,7 @@ class FeatureStore(StoredBlocks):
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _block_array(self, number: int, entry: BlockEntry, name: str) -> np.ndarray:
-        return self._array(f"{block_path(number)}/{name}", entry.arrays[name])
+        return self._array(f"{BLOCK.format(number)}/{name}", entry.arrays[name])
 
     def _root_array(self, name: str) -> np.ndarray:
         return self._array(name, self.manifest.arrays[name])

@@ -31,7 +31,6 @@ from typing import Any
 
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.store.arrays import MAX_LENGTH, REMEDY, ArrayEntry
-from gdm_dask.store.blocks import BlockEntry
 from gdm_dask.store.folder import PARTIAL, Folder
 from gdm_dask.store.sample_tables import Covariate
 
@@ -47,6 +46,34 @@ _CODES = "uint8 uint16 uint32"
 BLOCK_BYTES = 64 << 20
 #: Pointers within a block are uint32, and blosc accepts chunks below 2 GiB (a dense row is never cut).
 MAX_BLOCK_BYTES = 2**31 - 64
+
+#: Folder of a block within the store, by its number.
+BLOCK = "blocks/{:05d}"
+
+
+@dataclass(frozen=True)
+class BlockEntry:
+    """Manifest entry of one block: its features, its nonzeros, its arrays."""
+
+    start: int
+    stop: int
+    nnz: int
+    arrays: dict[str, ArrayEntry]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory of the arrays that a pass reads; integers stay integers only in sparse rows."""
+        return self.nbytes_of(as_stored="indptr" in self.arrays)
+
+    def nbytes_of(self, as_stored: bool) -> int:
+        """Return the decoded bytes of these arrays: stored integers, or the numbers they stand for."""
+        return sum(entry.nbytes_of(as_stored) for name, entry in self.arrays.items() if not name.startswith("names/"))
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> BlockEntry:
+        """Build an entry from the output of ``asdict``."""
+        arrays = {name: ArrayEntry(**entry) for name, entry in document["arrays"].items()}
+        return cls(document["start"], document["stop"], document["nnz"], arrays)
 
 
 @dataclass(frozen=True)

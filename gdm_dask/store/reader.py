@@ -18,9 +18,9 @@ import numpy as np
 
 from gdm_dask.errors import DamagedStore, EngineError, GdmError
 from gdm_dask.features.block import Block, check_features, no_rows, stack
-from gdm_dask.store.blocks import block_files, read_block, read_block_rows
+from gdm_dask.store.arrays import REMEDY, chunk_files, read_array, read_ranges
 from gdm_dask.store.folder import Folder
-from gdm_dask.store.layout import read_manifest
+from gdm_dask.store.layout import BLOCK, BlockEntry, read_manifest
 from gdm_dask.store.remote import Copies
 from gdm_dask.system.metrics import SOURCES, Metric, publish
 from gdm_dask.system.scratch import Buffers, SpareBuffers
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 READ_PAUSE = 0.2
 #: Blocks of an object store whose rows or names are read at the same time.
 READS_AT_ONCE = 8
+#: Arrays of a block that a pass reads, in this order.
+_PASS_ARRAYS = ("values", "means", "norms", "indptr", "indices", "counts")
 _spare = SpareBuffers()
 
 
@@ -236,6 +238,86 @@ class StoreReader:
             f"{self._store.url}: {what} cannot be read: {last}. Make sure that all workers can reach the store, and go "
             "on with --resume."
         ) from last
+
+
+def block_files(number: int, entry: BlockEntry) -> Iterator[tuple[str, int]]:
+    """Yield the key of each file that `read_block` reads, in that order, and its decoded bytes."""
+    for name in _PASS_ARRAYS:
+        if name in entry.arrays:
+            yield from chunk_files(f"{BLOCK.format(number)}/{name}", entry.arrays[name])
+
+
+def read_block(
+    folder: Folder,
+    number: int,
+    entry: BlockEntry,
+    n_samples: int,
+    buffers: Buffers | None = None,
+    below: int | None = None,
+    once: bool = False,
+) -> Block:
+    """Read and check a whole block, into `buffers` if given; refuse samples that are not `below`.
+
+    With `once`, the read bypasses the page cache.
+    """
+    buffers = buffers or Buffers()  # a block that is kept needs memory of its own
+    sparse = "indptr" in entry.arrays
+    found = {
+        name: read_array(
+            folder,
+            f"{BLOCK.format(number)}/{name}",
+            entry.arrays[name],
+            buffers=buffers,
+            once=once,
+            as_stored=sparse,
+            below=below if name == "indices" else None,
+        )
+        for name in _PASS_ARRAYS
+        if name in entry.arrays
+    }
+    _check_rows(folder, number, entry, found["means"], found["norms"], found.get("indptr"))
+    decimals = entry.arrays["values"].places if sparse and "values" in found else None
+    return Block(
+        entry.start, entry.stop, n_samples, found.get("values"), found["means"], found["norms"],
+        found.get("indptr"), found.get("indices"), found.get("counts"), decimals,
+    )  # fmt: skip
+
+
+def _check_rows(
+    folder: Folder, number: int, entry: BlockEntry, means: np.ndarray, norms: np.ndarray, indptr: np.ndarray | None
+) -> None:
+    """Refuse moments that would turn scores into NaN, and pointers beyond the nonzeros, whatever the checksums say."""
+    if not (np.isfinite(means).all() and np.isfinite(norms).all()):
+        raise DamagedStore(f"{folder.url}: block {number}: a moment is not finite. {REMEDY}")
+    if indptr is not None and (indptr[0] != 0 or indptr[-1] != entry.nnz or (indptr[1:] < indptr[:-1]).any()):
+        raise DamagedStore(f"{folder.url}: block {number}: its pointers do not fit its indices. {REMEDY}")
+
+
+def read_block_rows(folder: Folder, number: int, entry: BlockEntry, n_samples: int, local: np.ndarray) -> Block:
+    """Read some rows of a block (positions within it, increasing); decode only the chunks that hold them."""
+    path = BLOCK.format(number)
+
+    def whole(name: str) -> np.ndarray:
+        return read_array(folder, f"{path}/{name}", entry.arrays[name])
+
+    def ranges(name: str, starts: np.ndarray, stops: np.ndarray) -> np.ndarray | None:
+        if name not in entry.arrays:
+            return None
+        below = n_samples if name == "indices" else None
+        return read_ranges(folder, f"{path}/{name}", entry.arrays[name], starts, stops, below)
+
+    means, norms = whole("means")[local], whole("norms")[local]
+    pointers = whole("indptr").astype(np.int64) if "indptr" in entry.arrays else None
+    _check_rows(folder, number, entry, means, norms, pointers)
+    if pointers is None:
+        counts = whole("counts")[local]
+        return Block(0, len(local), n_samples, ranges("values", local, local + 1), means, norms, nonzeros=counts)
+    starts, stops = pointers[local], pointers[local + 1]
+    indptr = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.uint32)
+    filled = stops > starts
+    starts, stops = starts[filled], stops[filled]
+    indices = ranges("indices", starts, stops)
+    return Block(0, len(local), n_samples, ranges("values", starts, stops), means, norms, indptr, indices)
 
 
 def drop_buffers() -> None:

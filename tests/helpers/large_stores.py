@@ -12,8 +12,9 @@ from gdm_dask.features.block import Block
 from gdm_dask.features.moments import sparse_moments
 from gdm_dask.store import FeatureStore, layout, open_store
 from gdm_dask.store.arrays import write_array, write_group
-from gdm_dask.store.blocks import block_path, write_block
+from gdm_dask.store.blocks import write_block
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.layout import BLOCK
 from gdm_dask.store.targets import TwoClasses
 
 
@@ -44,7 +45,7 @@ def large_store(
             entries.append(write_block(folder, number, block, "lz4"))
             continue
         like = number % n_distinct
-        link_tree(path / block_path(like), path / block_path(number))
+        link_tree(path / BLOCK.format(like), path / BLOCK.format(number))
         entries.append(replace(entries[like], start=start, stop=start + n_rows))
     target = TwoClasses((-1, 1))
     packed = target.pack(np.where(np.arange(n_samples) % 2 == 0, 1, -1))

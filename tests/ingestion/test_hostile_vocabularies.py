@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gdm_dask.errors import DamagedStore
 from gdm_dask.ingestion.sources.documents.vocabulary import TextSettings, Vocabulary, count_vocabulary
-from gdm_dask.store.arrays import pack_text
+from gdm_dask.store.texts import pack_text
 
 DOCUMENTS = [b"Buy now", b"buy nothing now", b"now or never \xff\x00"]
 WHOLE = {

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import gdm_dask
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.store import layout
+from gdm_dask.store.arrays import encode
 from gdm_dask.store.blocks import write_block
-from gdm_dask.store.chunks import encode
 
 
 @pytest.fixture(scope="module")

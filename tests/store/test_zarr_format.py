@@ -11,10 +11,9 @@ from helpers.store_helpers import some_labels, some_matrix
 from numcodecs import blosc
 
 import gdm_dask
-from gdm_dask.store.arrays import read_array
-from gdm_dask.store.blocks import block_path
-from gdm_dask.store.chunks import encode
+from gdm_dask.store.arrays import encode, read_array
 from gdm_dask.store.folder import Folder
+from gdm_dask.store.layout import BLOCK
 
 NAMES = [f"wört {number}" for number in range(40)]
 
@@ -40,7 +39,7 @@ def test_zarr_python_reads_every_array(tmp_path, kind, codec):
     arrays = {name: array for name, array in root.members(max_depth=None) if isinstance(array, zarr.Array)}
     manifest = store.manifest
     entries = manifest.arrays | {
-        f"{block_path(number)}/{name}": entry
+        f"{BLOCK.format(number)}/{name}": entry
         for number, block in enumerate(manifest.blocks)
         for name, entry in block.arrays.items()
     }

@@ -19,7 +19,8 @@ from sklearn.utils import murmurhash3_32
 from gdm_dask.errors import BadInput, DamagedStore
 from gdm_dask.ingestion.sources.documents.ngrams import byte_ngrams, ngram_names, scale_rows
 from gdm_dask.store import open_store
-from gdm_dask.store.arrays import REMEDY, pack_text, unpack_text
+from gdm_dask.store.arrays import REMEDY
+from gdm_dask.store.texts import pack_text, unpack_text
 from gdm_dask.system.names import printable
 from gdm_dask.system.resources import BAD_ARRAYS, check_archive
 
