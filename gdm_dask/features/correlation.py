@@ -25,12 +25,11 @@ ROUNDING = 1e-9
 #: a correlation is computed from centred values.
 CANCELLATION = 1e5
 
-#: From this many products for each sample and each value of both sides, they are found by an index of the others.
-INDEXED_FROM = 8
-#: Values of the others up to which they are indexed: an entry of the index takes 12 bytes.
-MOST_INDEXED = 1 << 22
+#: Samples over which sparse rows are multiplied at a time, so that a row laid out over them stays in the cache.
+SAMPLES_AT_ONCE = 1 << 15
 
-#: Threads share correlations that take at least this many products; each thread needs a vector over the samples.
+#: Threads share correlations that take at least this many products; for dense rows, each needs a vector over the
+#: samples.
 WORTH_A_THREAD = 10**7
 MOST_THREADS = 4
 
@@ -80,7 +79,7 @@ def correlations(rows: Block, others: Block) -> np.ndarray:
 def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarray:
     """Return the correlation of every row with some of the other rows."""
     means, norms = others.means[start:stop], others.norms[start:stop]
-    if others.indptr is None:
+    if rows.indptr is None or others.indptr is None:
         assert others.values is not None
         products = np.empty((stop - start, rows.n_rows))
         lanes = np.empty(LANES)
@@ -92,14 +91,12 @@ def _correlations(rows: Block, others: Block, start: int, stop: int) -> np.ndarr
             dense_products(rows.values, rows.means, rows.norms, other, mean, norms[one], lanes, products[one])
         return np.ascontiguousarray(products.T)
     out = np.zeros((rows.n_rows, stop - start))
-    sparse = rows.indptr, rows.indices, rows.values, others.indptr[start : stop + 1], others.indices, others.values
-    n_others = int(others.indptr[stop]) - int(others.indptr[start])
-    pays = rows.n_values * (stop - start) > INDEXED_FROM * (rows.n_samples + rows.n_values + n_others)
-    if pays and n_others <= MOST_INDEXED:
-        index = np.zeros(rows.n_samples + 1, np.uint64), np.empty(n_others, np.uint32), np.empty(n_others)
-        add_indexed(*sparse, rows.weights, *index, out)
-    else:
-        add_laid_out(*sparse, rows.weights, np.zeros(rows.n_samples), out)
+    laid = np.zeros(min(SAMPLES_AT_ONCE, rows.n_samples))
+    ends, o_ends = rows.indptr[:-1].astype(np.uint64), others.indptr[start:stop].astype(np.uint64)
+    add_products(
+        rows.indptr, rows.indices, rows.values, others.indptr[start : stop + 1], others.indices, others.values,
+        rows.weights, rows.n_samples, laid, ends.copy(), ends, o_ends, out,
+    )  # fmt: skip
     normalise_products(rows.means, rows.norms, means, norms, rows.total_weight, out)
     cancelled = np.nonzero(np.isnan(out))
     if len(cancelled[0]):
@@ -248,57 +245,45 @@ def centred_correlations(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_laid_out(indptr, indices, values, o_indptr, o_indices, o_values, weights, laid, out):  # type: ignore[no-untyped-def]
-    """Add the products of every row with every other row to ``out[j, k]``: lay out the others, one after the other.
-
-    `laid` has one float64 per sample, zero on entry and on return.
-    """
-    for k in range(len(o_indptr) - 1):
-        o_start, o_stop = np.uint64(o_indptr[k]), np.uint64(o_indptr[k + 1])
-        for position in range(o_start, o_stop):
-            sample = o_indices[position]
-            laid[sample] = 1.0 if o_values is None else o_values[position]
-            if weights is not None:
-                laid[sample] *= weights[sample]
-        for j in range(len(indptr) - 1):
-            total = 0.0
-            for position in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-                if values is None:
-                    total += laid[indices[position]]
-                else:
-                    total += values[position] * laid[indices[position]]
-            out[j, k] += total
-        for position in range(o_start, o_stop):
-            laid[o_indices[position]] = 0.0
-
-
-@kernel
-def add_indexed(  # type: ignore[no-untyped-def]
-    indptr, indices, values, o_indptr, o_indices, o_values, weights, ends, owners, weighted, out
+def add_products(  # type: ignore[no-untyped-def]
+    indptr, indices, values, o_indptr, o_indices, o_values, weights, n_samples, laid, starts, ends, o_ends, out
 ):  # fmt: skip
-    """Add the same products, in the same order of samples, by an index of the others by sample.
+    """Add the products of every row with every other row to ``out[j, k]``.
 
-    `ends` has an entry per sample and one more, all 0; `owners` and `weighted` have room for all values of the others.
+    Over ``len(laid)`` samples at a time, the others are laid out, one after the other. The order in which products are
+    added does not depend on that number. `laid` is zero on entry and on return; `starts`, `ends` and `o_ends` are the
+    first positions of the rows and of the others, and move on with the samples.
     """
-    n_others = len(o_indptr) - 1
-    for position in range(np.uint64(o_indptr[0]), np.uint64(o_indptr[n_others])):
-        ends[np.uint64(o_indices[position]) + np.uint64(1)] += np.uint64(1)
-    for sample in range(1, len(ends)):  # where the entries of each sample begin
-        ends[sample] += ends[sample - 1]
-    for k in range(n_others):
-        for position in range(np.uint64(o_indptr[k]), np.uint64(o_indptr[k + 1])):
-            sample = o_indices[position]
-            at = ends[sample]
-            owners[at] = k
-            weighted[at] = 1.0 if o_values is None else o_values[position]
-            if weights is not None:
-                weighted[at] *= weights[sample]
-            ends[sample] = at + np.uint64(1)  # in the end, where they end
-    for j in range(len(indptr) - 1):
-        for position in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-            sample, value = indices[position], 1.0 if values is None else np.float64(values[position])
-            for entry in range(ends[sample - 1] if sample > 0 else np.uint64(0), ends[sample]):
-                out[j, owners[entry]] += value * weighted[entry]
+    one = np.uint64(1)
+    for first in range(0, n_samples, len(laid)):
+        last, begin = first + len(laid), np.uint32(first)
+        for j in range(len(starts)):
+            position, stop = ends[j], np.uint64(indptr[j + 1])
+            starts[j] = position
+            while position < stop and indices[position] < last:
+                position += one
+            ends[j] = position
+        for k in range(len(o_ends)):
+            o_start, position, stop = o_ends[k], o_ends[k], np.uint64(o_indptr[k + 1])
+            while position < stop and o_indices[position] < last:
+                sample = o_indices[position]
+                laid[sample - begin] = 1.0 if o_values is None else o_values[position]
+                if weights is not None:
+                    laid[sample - begin] *= weights[sample]
+                position += one
+            if position == o_start:
+                continue
+            o_ends[k] = position
+            for j in range(len(starts)):
+                total = out[j, k]
+                for place in range(starts[j], ends[j]):
+                    if values is None:
+                        total += laid[indices[place] - begin]
+                    else:
+                        total += values[place] * laid[indices[place] - begin]
+                out[j, k] = total
+            for place in range(o_start, position):
+                laid[o_indices[place] - begin] = 0.0
 
 
 @kernel

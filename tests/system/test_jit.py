@@ -129,7 +129,7 @@ for weights in (None, 1.0 + numbers % 3):
 {TELL}
 """
 #: Kernels of the ingest and of the fit that take a moment to compile.
-FORGOTTEN = ("moments._sum_sparse", "correlation.add_laid_out", "sparse_kernels._gram_span")
+FORGOTTEN = ("moments._sum_sparse", "correlation.add_products", "sparse_kernels._gram_span")
 
 
 def told(program: str, *arguments: Path, package: Path = PACKAGE) -> list[str]:
