@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from gdm_dask.features.block import AlignedArrays, Block, narrow_pointers
 from gdm_dask.features.correlation import CANCELLATION, centred, correlations
@@ -107,13 +106,9 @@ def prepare(rows: Block, limit: float) -> Supports:
     rows = rows.rows(order)
     by_sample = rows.to_scipy().astype(np.float64).tocsc()
     by_sample.sort_indices()
-    weights = np.ones(rows.n_samples) if rows.weights is None else rows.weights
-    squares = by_sample.power(2)
-    squares.data *= np.repeat(weights, np.diff(by_sample.indptr))
-    by_sample.data *= np.repeat(weights, np.diff(by_sample.indptr))
-    rest_weights = np.array([weights[check:].sum() for check in checks])
-    rest_means = _sums_from(by_sample, checks) / np.maximum(rest_weights, TINY)[:, None]
-    rests = np.sqrt(np.maximum(_sums_from(squares, checks) - rest_weights[:, None] * rest_means**2, 0.0))
+    if rows.weights is not None:
+        by_sample.data *= np.repeat(rows.weights, np.diff(by_sample.indptr))
+    rest_weights, rest_means, rests = _rests(rows, checks)
     at_first = np.full(rows.n_samples, rows.n_rows, np.uint32)
     filled = np.diff(by_sample.indptr) > 0
     at_first[filled] = by_sample.indices[by_sample.indptr[:-1][filled]]
@@ -133,9 +128,21 @@ def prepare(rows: Block, limit: float) -> Supports:
     )
 
 
-def _sums_from(by_sample: sp.csc_array, checks: np.ndarray) -> np.ndarray:
-    """Sum each row over the samples from each check on; shape (checks, rows)."""
-    return np.array([np.asarray(by_sample[:, check:].sum(axis=1)).ravel() for check in checks])
+def _rests(rows: Block, checks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the weight of the samples from each check on, and means and centred norms of the rows over them."""
+    raw, sums = rows.to_scipy(), np.empty((2, len(checks), rows.n_rows))
+    for k in range(rows.n_rows):
+        span = slice(raw.indptr[k], raw.indptr[k + 1])
+        samples, values = raw.indices[span], raw.data[span].astype(np.float64)
+        weighted = values if rows.weights is None else rows.weights[samples] * values
+        for first, out in zip(np.searchsorted(samples, checks), sums[:, :, k].T, strict=True):
+            out[:] = weighted[first:].sum(), (weighted[first:] * values[first:]).sum()
+    if rows.weights is None:
+        weights = (rows.n_samples - checks).astype(np.float64)
+    else:
+        weights = np.array([rows.weights[check:].sum() for check in checks])
+    means = sums[0] / np.maximum(weights, TINY)[:, None]
+    return weights, means, np.sqrt(np.maximum(sums[1] - weights[:, None] * means**2, 0.0))
 
 
 @dataclass(frozen=True)
