@@ -6,6 +6,7 @@ Signal handlers are installed first: before `run`, only the modules they need ar
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import signal
 import sys
@@ -83,6 +84,7 @@ class _Ending:
 
 def run() -> None:
     """Run the command line."""
+    _prepare_streams()
     ending = _Ending()
     ending.begin()
     try:
@@ -92,13 +94,30 @@ def run() -> None:
             ending.finish(int(end.code or 0))
             raise
     except Ended as end:
-        with suppress(OSError):
-            _tell(_farewell(end.signal), 128 + end.signal)
+        _tell(_farewell(end.signal), 128 + end.signal)
         sys.exit(128 + end.signal)
 
 
+def _prepare_streams() -> None:
+    """Open the standard streams that are closed, and escape characters that the encoding of the terminal lacks."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # else the next file would get the output of a stream
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as Python does for standard error
+
+
 def _tell(text: str, code: int, mark: str = "") -> None:
-    """Print why the command ends, as a line of the log if the log is written as JSON."""
+    """Print why the command ends, if that is possible."""
+    with suppress(OSError):
+        _print(text, code, mark)
+
+
+def _print(text: str, code: int, mark: str) -> None:
+    """Print an error, as a line of the log if the log is written as JSON."""
     if "gdm_dask.cli.logs" in sys.modules and sys.modules["gdm_dask.cli.logs"].is_json():
         import logging
 

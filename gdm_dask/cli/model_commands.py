@@ -299,7 +299,7 @@ def report(
     from gdm_dask.report.images import parse_shape
 
     model = gdm_dask.load_model(run)
-    text = model.report(
+    model.report(
         output,
         title=title or f"{run.resolve().name}: supports and their groups",
         run=run_facts(run),
@@ -311,7 +311,7 @@ def report(
         stability=_saved_stability(run, model),
         n_repeats=repeats,
     )
-    out.print(f"{escape(str(output))}: {format_bytes(len(text.encode()))}", highlight=False, soft_wrap=True)
+    out.print(f"{escape(str(output))}: {format_bytes(output.stat().st_size)}", highlight=False, soft_wrap=True)
 
 
 def run_facts(run: Path) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Staging:
     def __init__(self, target: Folder, scratch: str | os.PathLike[str] | None = None) -> None:
         self.target = target
         place = str(target.path.absolute()) if target.is_local else target.url.rstrip("/")
-        unique = f"{place.rsplit('/', 1)[-1]}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+        unique = f"{place.rsplit('/', 1)[-1]}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:12]}"
         self.path = Path(f"{place}{PARTIAL}") if target.is_local else user_folder("ingest") / f"{unique}{PARTIAL}"
         self.lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
         self.runs = self.path / "runs" if scratch is None else Path(scratch).absolute() / f"{unique}.runs"

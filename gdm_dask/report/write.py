@@ -138,5 +138,5 @@ def make_report(machine: FittedModel, path: str | os.PathLike[str] | None = None
     text = ReportText(render(gather(machine, **options), form))
     if path is not None:
         text.name = os.fspath(path)
-        write_whole(Path(path), text.encode())
+        write_whole(Path(path), text.encode(errors="backslashreplace"))  # names of files may be any bytes
     return text

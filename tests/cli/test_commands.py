@@ -1,14 +1,16 @@
 """The command line as users see it: wrong options, warnings, and the documented exit codes."""
 
 import json
+import os
 import re
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.store_helpers import gdm, run_gdm, some_labels, some_matrix, write_svmlight
+from helpers.store_helpers import GDM, gdm, run_gdm, some_labels, some_matrix, write_svmlight
 
 from gdm_dask import GroupDiscoveryMachine, ingest, open_store
 from gdm_dask.cli.app import ORDER
@@ -78,6 +80,33 @@ def test_a_full_disk_is_not_bad_input(store) -> None:
     with open("/dev/full", "w") as full:
         code, _, err = run_gdm("info", store, stdout=full)
     assert (code, err) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("streams", [">&-", ">&- 2>&-", "2>/dev/full"])
+def test_streams_that_take_no_text_leave_the_exit_code(store, streams: str) -> None:
+    for place, expected in ((store, 0), (store.parent / "nowhere", 2)):
+        command = ["sh", "-c", f'exec "$@" {streams}', "sh", *GDM, "info", str(place)]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        assert (done.returncode, b"Traceback" in done.stderr) == (expected, False)
+
+
+def test_characters_that_a_terminal_lacks_are_escaped(tmp_path: Path) -> None:
+    store = ingest(some_matrix(), tmp_path / "x.zarr", np.where(some_labels(60) > 0, "\u03b1", "caf\xe9"))
+    code, out, _ = run_gdm(
+        "info", store.url, env=os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}, encoding="latin-1"
+    )
+    assert (code, "2 classes: caf\xe9 (" in out, "\\u03b1 (" in out) == (0, True, True)
+
+
+def test_names_of_files_may_be_any_bytes(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff")
+    source, store = write_svmlight(tmp_path / f"{name}.svm", some_matrix(), some_labels(60)), tmp_path / f"{name}.zarr"
+    run = tmp_path / f"run{name}"
+    assert run_gdm("ingest", source, store)[0] == 0
+    assert run_gdm("fit", store, "--run", run, "-k", "2", "--scheduler", "synchronous")[0] == 0
+    for suffix in ("html", "md", "json"):
+        code, out, _ = run_gdm("report", run, "-o", tmp_path / f"{name}.{suffix}")
+        assert (code, f"\\udcff.{suffix}: " in out) == (0, True)
 
 
 def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
