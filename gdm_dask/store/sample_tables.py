@@ -152,12 +152,19 @@ def read_rows(path: str, what: str, has_columns: bool = False) -> tuple[list[lis
     return rows, lines
 
 
+def separator_of(line: str) -> str:
+    """Return the separator that occurs most often in the first line of a table, outside of quoted names.
+
+    >>> separator_of('name;"height, in m";age')
+    ';'
+    """
+    return max(",;\t", key=re.sub('"[^"]*"', "", line).count)
+
+
 def _words(text: str, first: str, suffix: str, has_columns: bool) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the words of each line."""
     if suffix in (".csv", ".tsv"):
-        reader = csv.reader(
-            io.StringIO(text, newline=""), delimiter="\t" if suffix == ".tsv" else max(",;\t", key=first.count)
-        )
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if suffix == ".tsv" else separator_of(first))
         yield from ((reader.line_num, words) for words in reader)
         return
     has_columns = has_columns or _is_id(first.partition("\t")[0].partition(" ")[0])

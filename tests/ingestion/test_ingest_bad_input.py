@@ -52,7 +52,9 @@ def test_bad_lines_are_named(tmp_path, capsys, line):
 
 def test_a_file_of_another_format_is_told_how_formats_are_known(tmp_path, capsys):
     (tmp_path / "genes.bim").write_text("1\t100\trs1\tA\tC\n")
-    assert "other formats are known by the end of their names" in refused(capsys, tmp_path, tmp_path / "genes.bim")
+    for options in ([], ["--target", "case"]):
+        err = refused(capsys, tmp_path, tmp_path / "genes.bim", *options)
+        assert "other formats are known by the end of their names" in err
 
 
 @pytest.mark.parametrize("run_bytes", [30, 100, 1 << 20])
@@ -168,7 +170,7 @@ def test_labels_of_matrix_files(tmp_path, capsys):
 MARKETS = {
     b"": "line 1: not a Matrix Market file",
     b"garbage\n1 2 3\n": "line 1: not a Matrix Market file",
-    b"%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n": "line 1: must be 'coordinate",
+    b"%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n": "line 1: must be 'coordinate.*\\.npy",
     b"%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 1 1 1\n": "line 1: must be 'coordinate",
     b"%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n1 1 1\n": "line 1: must be 'coordinate.*mmwrite",
     b"%%MatrixMarket matrix coordinate real general\n% c\nrubbish\n": "line 3: the sizes",
@@ -299,7 +301,7 @@ def test_wrong_options(tmp_path, capsys, options, message):
 def test_packed_files_are_to_be_unpacked(tmp_path, capsys, name):
     (tmp_path / name).write_bytes(b"\x28\xb5\x2f\xfd")
     assert f"{name}: unpack it first; files may be compressed as .gz, .bz2, .xz" in refused(
-        capsys, tmp_path, tmp_path / name
+        capsys, tmp_path, tmp_path / name, "--target", "case"
     )
 
 

@@ -135,6 +135,7 @@ def test_a_table_needs_no_target_and_takes_one_from_a_file(tmp_path: Path) -> No
         ("1,2,0\n3,4,1\n", None, "line 1: must name the columns, got the numbers 1, 2, 0"),
         ("", None, "line 1: must name the columns, got an empty line"),
         ("a,b\n", None, "there are no samples"),
+        ('a,"b\nc",y\n1,2,0\n3,4,1\n', "y", "line 1: the names of columns cannot be read: unexpected end of data"),
     ],
 )
 def test_a_bad_table_is_refused_by_its_place(tmp_path, capsys, text: str, target: str | None, message: str) -> None:
@@ -154,6 +155,21 @@ def test_spaces_around_words_and_a_mark_of_the_byte_order_do_not_count(tmp_path:
     assert (store.feature_names, store.sample_ids) == (["a", "b"], ["one", "two", "three"])
     assert store.y.tolist() == ["x", "z", "x"]
     np.testing.assert_array_equal(store.read_rows([0, 1]).toarray(), [[1, 3, 5], [2, 4, 6]])
+
+
+def test_separators_in_quoted_names_separate_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('"a;b;c;d",y\n1,x\n2,z\n4,x\n')
+    (tmp_path / "y.csv").write_text('"y, or so";w\nx;1\nz;2\nx;3\n')
+    store = gdm_dask.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", y="y")
+    assert (store.feature_names, store.y.tolist()) == (["a;b;c;d"], ["x", "z", "x"])
+    store = gdm_dask.ingest(str(tmp_path / "t.csv"), tmp_path / "u.zarr", y=f"{tmp_path}/y.csv:w", drop="y")
+    assert store.y.tolist() == [1, 2, 3]
+
+
+def test_a_separator_at_the_end_of_each_line_begins_no_ids(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y,\n1,x,\n2,z,\n4,x,\n")
+    store = gdm_dask.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", y="y")
+    assert (store.feature_names, store.sample_ids) == (["a"], None)
 
 
 def test_text_in_a_parquet_column_is_refused_by_name(tmp_path: Path) -> None:

@@ -18,11 +18,10 @@ from gdm_dask.ingestion.source import IngestOptions, Source, SourcePart, only_fi
 from gdm_dask.ingestion.sources.lines import Pieces, TextPart, joined, text_parts
 from gdm_dask.ingestion.sources.table_columns import Columns, table_facts, tell_apart
 from gdm_dask.store.folder import compression_of, open_file, open_text
+from gdm_dask.store.sample_tables import separator_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SEPARATORS = ",;\t"
 
 
 class CsvTable(Source):
@@ -136,11 +135,12 @@ def _read_header(path: str, y: Any, options: IngestOptions) -> tuple[str, Column
         first, second = lines.readline(), lines.readline()
     try:
         text = first.decode("utf-8-sig").rstrip("\r\n")
-        separator = "\t" if ".tsv" in path.lower() else max(_SEPARATORS, key=text.count)
-        names = [name.strip() for name in next(csv.reader([text], delimiter=separator), [])]
+        separator = "\t" if ".tsv" in path.lower() else separator_of(text)
+        names = [name.strip() for name in next(csv.reader([text], delimiter=separator, strict=True), [])]
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(
-            f"{path}, line 1: the names of columns cannot be read: {error}. Save it as UTF-8, a line per sample."
+            f"{path}, line 1: the names of columns cannot be read: {error}. Save it as UTF-8, with all names in the "
+            "first line and a line per sample."
         ) from error
     if not any(names):
         raise BadInput(f"{path}, line 1: must name the columns, got an empty line")

@@ -69,7 +69,8 @@ def _read_header(path: str) -> _Header:
         if layout != "coordinate" or field not in ("real", "integer", "pattern") or symmetry != "general":
             raise BadInput(
                 f"{path}, line 1: must be 'coordinate real|integer|pattern general', got "
-                f"{' '.join(banner[2:])!r}. Convert it with scipy.io.mmwrite(..., symmetry='general')."
+                f"{' '.join(banner[2:])!r}. Convert it with scipy.io.mmwrite(..., symmetry='general'), or save a dense "
+                "matrix as .npy."
             )
         line, number = lines.readline(_LINE_BYTES), 2
         while line.startswith(b"%") or (line and not line.strip()):

@@ -31,11 +31,11 @@ class SvmlightText(Source):
     @classmethod
     def open(cls, paths: list[str], y: Any, options: IngestOptions) -> SvmlightText:
         """Open files."""
-        if y is not None:
-            raise BadInput(f"{paths[0]}: svmlight text has its own labels: do not pass others")
         for path in paths:
             if path.lower().endswith(_PACKED):
                 raise BadInput(f"{path}: unpack it first; files may be compressed as {', '.join(COMPRESSIONS)}")
+        if y is not None:
+            raise BadInput(f"{paths[0]}: svmlight text has its own labels: do not pass others{_hint(paths[0])}")
         infos = [file_info(path) for path in paths]
         facts = SourceFacts(
             "sparse", {"format": "svmlight", "files": paths}, {"files": infos}, sum(info["size"] for info in infos),
@@ -48,6 +48,13 @@ class SvmlightText(Source):
             return list(itertools.chain.from_iterable(parts))
 
         return cls(facts, cut)
+
+
+def _hint(path: str) -> str:
+    """Return what to add to an error about a file of unknown format, any of which comes here."""
+    if path.lower().removesuffix(compression_of(path) or "").endswith(SvmlightText.suffixes):
+        return ""
+    return ". Read as svmlight text: other formats are known by the end of their names"
 
 
 def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -> Slab:
@@ -67,9 +74,7 @@ def parse_slab(path: str, options: IngestOptions, pieces: Pieces, nbytes: int) -
             )
         except MalformedLine as error:
             number = lines_before() + error.line + 1
-            # Any file of unknown format comes here: its first line tells.
-            is_unknown = number == 1 and not path.lower().endswith(SvmlightText.suffixes)
-            hint = ". Read as svmlight text: other formats are known by the end of their names" if is_unknown else ""
+            hint = _hint(path) if number == 1 else ""  # the first line tells that the file has another format
             raise BadInput(f"{path}, line {number}: {error.reason} (in: {error.text}){hint}") from None
     lines = room.lines()
     samples = samples_of(lines.indptr, work_space("parsed samples", len(lines.features), np.uint32))

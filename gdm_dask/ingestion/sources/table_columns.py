@@ -68,6 +68,8 @@ def table_facts(
 ) -> SourceFacts:
     """Return the facts about a table in a file, from the values of its columns that are not features (`read`)."""
     ids = None if columns.ids is None else read[columns.ids].astype(str).tolist()
+    if not any(ids or []):  # every line ends in a separator
+        ids = None
     names, info = columns.names, file_info(path)
     target, weights = (
         None if place is None else _column(read[place], f"{path}: column {names[place]!r} is empty")
