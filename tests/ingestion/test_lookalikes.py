@@ -102,6 +102,9 @@ def test_groups_are_neither_frequent_nor_single():
         ("url", "a.csv", 1.0, r"\.svm for svmlight text"),
         ("url", "a.svm", 0.0, "positive"),
         ("paper", "a.svm", -1.0, "positive"),
+        ("url", "a.svm", float("inf"), "positive"),
+        ("url", "a.svm", 2000.0, r"at most 4,294,967,295 samples .*lower `scale`"),
+        ("paper", "a.svm", 1e4, r"take 1.64e\+04 TB of memory, .*lower `scale`"),
     ],
 )
 def test_what_cannot_be_made_is_refused(tmp_path, like, name, scale, message):

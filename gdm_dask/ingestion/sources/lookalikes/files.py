@@ -20,6 +20,7 @@ from gdm_dask.ingestion.slab import Slab
 from gdm_dask.ingestion.sources.lookalikes import (
     LOOKALIKES,
     Lookalike,
+    check_scale,
     lookalike_parts,
     lookalike_source,
     plant,
@@ -29,7 +30,7 @@ from gdm_dask.ingestion.sources.lookalikes.paper_data import GroupedData, make_p
 from gdm_dask.ingestion.sources.lookalikes.rows import format_rows
 from gdm_dask.store.folder import renamed_at_end, write_whole
 from gdm_dask.system.progress import report
-from gdm_dask.system.resources import n_cores
+from gdm_dask.system.resources import format_bytes, machine_memory, n_cores
 
 #: Sets that `synthesise` can imitate.
 KINDS = (*LOOKALIKES, "paper")
@@ -134,9 +135,14 @@ def text_of(load: Callable[[], Slab]) -> np.ndarray:
 
 def scaled_paper_data(scale: float, seed: int) -> GroupedData:
     """Return the paper's synthetic data with its numbers of samples, features and groups scaled."""
-    if not scale > 0:
-        raise BadInput(f"`scale` must be positive, got {scale!r}")
+    check_scale(scale)
     samples, features = max(20, round(2048 * scale)), max(200, round(10_000 * scale))
+    needed, there = 2 * 4 * samples * features, machine_memory()
+    if needed > there:
+        raise BadInput(
+            f"the paper's data with scale {scale:g} take {format_bytes(needed)} of memory, but this computer has "
+            f"{format_bytes(there)}: lower `scale`"
+        )
     groups = max(4, round(200 * min(scale, 1.0)))
     return make_paper_data(samples, features, groups, max(2, groups * 3 // 20), seed=seed)
 
