@@ -37,10 +37,11 @@ def submit(
     gdm submit /shared/train.zarr --scheduler tcp://head:8786 --run /shared/runs/first -k 100
     """
     from gdm_dask.pipeline.jobs import submit_fit, wait_for_job
+    from gdm_dask.store.folder import absolute
 
     with opt.connected(scheduler, security) as client:
-        run = run and opt.absolute(run)
-        job = submit_fit(client, opt.absolute(store), run, parameters, resume, overwrite, priority, storage)
+        run = run and absolute(run)
+        job = submit_fit(client, absolute(store), run, parameters, resume, overwrite, priority, storage)
         typer.echo(job)
         if wait:
             wait_for_job(client, job)

@@ -105,7 +105,7 @@ def _prepare_streams() -> None:
     os.close(number)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as Python does for standard error
 
@@ -165,6 +165,11 @@ def _run() -> None:
     except GdmError as error:
         _tell(str(error), error.exit_code, "error")
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        _tell(
+            f"the memory of this computer does not suffice: {error or 'it is exhausted'}", GdmError.exit_code, "error"
+        )
+        sys.exit(GdmError.exit_code)
     except BrokenPipeError:  # the reader of a pipe, such as head, has exited
         _drop_output()
         sys.exit(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -182,11 +181,6 @@ def constraints(include: Include = None, exclude: Exclude = None, groups_of: Gro
     from gdm_dask.settings.constraint_files import read_constraints
 
     return read_constraints(given)
-
-
-def absolute(path: str) -> str:
-    """Make a local path absolute, for other processes and computers with the same mounts; URLs stay unchanged."""
-    return path if "://" in path else os.path.abspath(path)
 
 
 def security(tls_ca: TlsCa = None, tls_cert: TlsCert = None, tls_key: TlsKey = None) -> Any:

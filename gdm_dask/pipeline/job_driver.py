@@ -112,7 +112,7 @@ def _stopped_by_cancel(client: distributed.Client, job: str) -> Iterator[None]:
     with interrupts.stoppable() as hold:
 
         def cancel(_: Any) -> None:
-            hold.keep(Cancelled(f"{job} was cancelled; its state is kept"))
+            hold.keep(Cancelled(f"{job} was cancelled"))
 
         client.subscribe_topic(topic, cancel)
         if ask(client, "events", topic=topic):  # sent to a driver whose worker died before it stopped

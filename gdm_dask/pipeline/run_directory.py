@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from gdm_dask.errors import BadInput, GdmError
 from gdm_dask.model import plain
-from gdm_dask.store.folder import local_folder, write_whole
+from gdm_dask.store.folder import absolute, local_folder, write_whole
 from gdm_dask.store.layout import ROOT
 from gdm_dask.system.locks import FileLock
 
@@ -140,8 +140,8 @@ class RunDirectory:
         parameters = {key: plain(value) for key, value in estimator.get_params().items() if key not in HOW_NOT_WHAT}
         target = None if y is None else f"{crc32c(np.ascontiguousarray(y).tobytes()):08x}"
         return {
-            "store": store.url, "fingerprint": store.fingerprint, "target": target, "parameters": parameters,
-            "job": self._job,
+            "store": absolute(store.url), "fingerprint": store.fingerprint, "target": target,
+            "parameters": parameters, "job": self._job,
         }  # fmt: skip
 
     def _read_description(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from gdm_dask.errors import BadInput, GdmError
+from gdm_dask.errors import BadInput, EngineError, GdmError
 from gdm_dask.system.scratch import work_space
 from gdm_dask.system.uncached import read_file, write_file
 
@@ -225,6 +225,11 @@ class Url(str):
     storage_options: dict[str, Any]
 
 
+def absolute(path: str) -> str:
+    """Make a local path absolute, for other processes and computers with the same mounts; URLs stay unchanged."""
+    return path if "://" in path else os.path.abspath(path)
+
+
 def options_of(url: str) -> dict[str, Any]:
     """Return the storage options of a URL; none of a plain text."""
     return url.storage_options if isinstance(url, Url) else {}
@@ -249,6 +254,8 @@ def file_system(url: str, storage_options: dict[str, Any] | None = None) -> tupl
         found, path = fsspec.core.url_to_fs(url, **client_options(url, storage_options))
     except (ImportError, ValueError) as error:
         raise BadInput(f"{url}: {error}") from error
+    except OSError as error:  # of a client that connects at once
+        raise EngineError(f"{url}: cannot be reached: {error}. Check the address and the network.") from error
     if found.async_impl:
         from gdm_dask.store.remote import keep_quiet
 
@@ -323,7 +330,8 @@ def _readable(path: str) -> Iterator[None]:
 def local_folder(path: str | os.PathLike[str], what: str) -> Path:
     """Return the path of a local folder; refuse a URL, which would create a folder named after its scheme."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(path)):
-        raise BadInput(f"{what} must be a local folder, got {os.fspath(path)}")
+        shown = re.sub(":/+", "://", os.fspath(path), count=1)  # a Path has lost a slash
+        raise BadInput(f"{what} must be a local folder, got {shown}")
     return Path(path)
 
 

@@ -109,6 +109,15 @@ def test_names_of_files_may_be_any_bytes(tmp_path: Path) -> None:
         assert (code, f"\\udcff.{suffix}: " in out) == (0, True)
 
 
+def test_memory_that_does_not_suffice_ends_in_one_line(capsys, store, monkeypatch) -> None:
+    def greedy(*_: object) -> None:
+        raise MemoryError("Unable to allocate 1 TB")
+
+    monkeypatch.setattr("gdm_dask.store.open_store", greedy)
+    code, _, err = gdm(capsys, "info", store)
+    assert (code, err) == (1, "error: the memory of this computer does not suffice: Unable to allocate 1 TB\n")
+
+
 def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
     text = write_svmlight(tmp_path / "x.svm", some_matrix(), some_labels(60))
     code, _, err = run_gdm("ingest", text, store / "targets" / "zarr.json" / "new.zarr")
@@ -119,7 +128,7 @@ def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
     ("command", "message"),
     [
         (["synth", "a.svm", "--like", "news20", "--test", "a.svm"], "must have another name"),
-        (["fit", "--run", "s3://bucket/run", "-k", 2], "the run directory must be a local folder, got s3:/bucket/run"),
+        (["fit", "--run", "s3://bucket/run", "-k", 2], "the run directory must be a local folder, got s3://bucket/run"),
     ],
 )
 def test_wrong_places_are_refused_before_the_work(capsys, store, tmp_path: Path, monkeypatch, command, message) -> None:
@@ -192,11 +201,15 @@ def test_groups_tell_what_each_support_speaks_for(capsys, store, tmp_path: Path)
     assert [[row.split()[place] for place in (0, 2, 3)] for row in rows] == expected
 
 
-def test_stability_knows_the_training_store(capsys, store, tmp_path: Path) -> None:
+def test_stability_knows_the_training_store(capsys, store, tmp_path: Path, monkeypatch) -> None:
     run = tmp_path / "run"
     gdm(capsys, "fit", store, "--run", run, "-k", "2", "--scheduler", "synchronous")
     code, out, _ = gdm(capsys, "stability", run, "--repeats", "2", "--json", "--scheduler", "synchronous")
     assert (code, json.loads(out)["n_repeats"]) == (0, 2)
+    monkeypatch.chdir(store.parent)
+    gdm(capsys, "fit", store.name, "--run", run, "-k", "2", "--scheduler", "synchronous", "--overwrite")
+    monkeypatch.chdir(tmp_path)
+    assert gdm(capsys, "stability", run, "--repeats", "2", "--scheduler", "synchronous")[0] == 0
     (run / "run.json").unlink()
     code, _, err = gdm(capsys, "stability", run, "--repeats", "2")
     assert (code, "Pass the training store" in err) == (2, True)
