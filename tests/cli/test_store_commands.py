@@ -89,6 +89,11 @@ def test_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path, source):
     assert re.search(r"^partition: .*kB in .* s \(.*B/s\)$", err, re.MULTILINE)
 
 
+def test_the_package_runs_as_the_command():
+    done = subprocess.run([GDM[0], "-m", "gdm_dask", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"gdm {gdm_dask.__version__}\n"
+
+
 def test_version_needs_no_heavy_import():
     code = (
         "import sys; from gdm_dask.cli import main; sys.argv = ['gdm', '--version']\n"
