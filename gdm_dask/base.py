@@ -221,7 +221,9 @@ class GroupDiscovery(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _own_targets(self, X: Any, y: Any) -> Any:
         """Return the given targets, or the targets of a store."""
         check_is_fitted(self)
-        return Labelled(X, self).y if y is None and is_store(X) else as_targets(y)
+        if y is None and not is_store(X):
+            raise BadInput("y must be passed: a matrix has no labels")
+        return Labelled(X, self).y if y is None else as_targets(y)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted machine to a folder: ``model.json`` and ``model.npz``, without pickled objects."""

@@ -34,9 +34,11 @@ class Numbers(Target):
         for output, scale in enumerate(scales):
             column = f" in column {output}" if len(scales) > 1 else ""
             if not np.isfinite(scale):
-                raise BadInput(f"{where}: the numbers{column} are too large")
-            if scale < np.finfo(float).tiny or (values[:, output] == values[0, output]).all():
+                raise BadInput(f"{where}: the numbers{column} are too large: divide them first")
+            if (values[:, output] == values[0, output]).all():
                 raise BadInput(f"{where}: every sample has the number {float(values[0, output])!r}{column}")
+            if scale < np.finfo(float).tiny:
+                raise BadInput(f"{where}: the numbers{column} differ too little: multiply them first")
         return cls(tuple(means.tolist()), tuple(scales.tolist()))
 
     kind: ClassVar[str] = "numbers"

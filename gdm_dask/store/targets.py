@@ -263,6 +263,8 @@ def target_of_classes(distinct: np.ndarray, n_samples: int, where: str) -> TwoCl
         raise BadInput(f"{where}: there are no labels")
     if len(classes) == 1:
         raise BadInput(f"{where}: every sample has the label {classes[0]!r}: there must be two classes")
+    if distinct.dtype.kind == "u" and np.array(classes).dtype.kind == "f":
+        raise BadInput(f"{where}: labels such as {classes[-1]} are too large beside {classes[0]}: write them as text")
     if len(classes) == 2:
         return TwoClasses(classes)
     if len(classes) >= n_samples:
@@ -325,7 +327,11 @@ def _of_one_type(values: np.ndarray, where: str) -> np.ndarray:
     for types, dtype in (((str,), np.str_), ((bool, np.bool_), np.bool_), ((int, np.integer), np.int64),
                          ((int, float, np.integer, np.floating), np.float64)):  # fmt: skip
         if found and all(issubclass(one, types) and (one is not bool or bool in types) for one in found):
-            return values.astype(dtype)
+            try:
+                return values.astype(dtype)
+            except OverflowError as error:
+                remedy = "write labels as text, and numbers as float"
+                raise BadInput(f"{where}: an integer is too large: {remedy}") from error
     names = ", ".join(sorted(one.__name__ for one in found)[:3])
     raise BadInput(f"{where}: labels must be all text, all numbers or all booleans, got {names or 'none'}")
 

@@ -253,6 +253,11 @@ def test_masked_values_are_refused(use) -> None:
         use(gdm, X.T, y, lambda values: np.ma.array(values, mask=True))
 
 
+def test_a_score_of_a_matrix_needs_targets(data, fitted) -> None:
+    with pytest.raises(BadInput, match="y must be passed: a matrix has no labels"):
+        fitted["dense"].score(data[0])
+
+
 def test_a_column_is_no_matrix() -> None:
     for column in (pl.Series([0.5, 2.0]), pd.Series([0.5, 2.0])):
         with pytest.raises(ValueError, match="Expected a 2-dimensional container"):
