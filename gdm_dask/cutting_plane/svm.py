@@ -23,6 +23,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
+from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.master.losses import Loss
 from gdm_dask.master.newton import ActiveGram, Newton, Point, pulls
@@ -236,7 +237,7 @@ def _inverse(hessian: np.ndarray) -> np.ndarray:
     factor, failed = dpotrf(hessian.T)
     inverse, _ = dpotri(factor)
     if failed:
-        raise np.linalg.LinAlgError("the Hessian of the features is singular to machine precision")
+        raise BadInput("a Hessian is singular to machine precision: pass a smaller `C`, or smaller sample weights")
     found: np.ndarray = np.triu(inverse) + np.triu(inverse, 1).T
     return found
 

@@ -23,6 +23,8 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dgemv
 from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 
+from gdm_dask.errors import BadInput
+
 MAX_ROUNDS = 100
 ARMIJO = 1e-4
 """Part of the gain predicted by the slope that a step must achieve."""
@@ -63,7 +65,7 @@ class Model:
         factor: np.ndarray
         factor, failed = dpotrf(system.T, lower=True, overwrite_a=True)
         if failed:
-            raise np.linalg.LinAlgError("the Hessian of the features is singular to machine precision")
+            raise BadInput("a Hessian is singular to machine precision: pass a smaller `C`, or smaller sample weights")
         return factor
 
     def curvature(self, point: ModelPoint) -> np.ndarray:
@@ -191,7 +193,7 @@ def _minimise_freely(hessian: np.ndarray, linear: np.ndarray, at: np.ndarray) ->
     sides[0] = linear[at]
     _, _, solved, failed = dgesv(hessian[np.ix_(at, at)], sides.T)
     if failed:
-        raise np.linalg.LinAlgError("the Hessian of the cuts is singular to machine precision")
+        raise BadInput("a Hessian is singular to machine precision: pass a smaller `C`, or smaller sample weights")
     multiplier = (_sum(solved[:, 0]) - 1.0) / _sum(solved[:, 1])
     return solved[:, 0] - multiplier * solved[:, 1], multiplier
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ MAX_CUTS = 100
 
 #: C of a machine whose duals come from the master problem over all cuts.
 CUTS_C = 50.0
+#: C beyond this, or its inverse, has squares that leave float64.
+MOST_GIVEN = 1e100
 #: C of the merged machine per effective sample and support, most shrunk first, and its range.
 C_FACTORS = (0.06, 0.3, 1.2)
 LEAST_C, MOST_C = 0.01, 30.0
@@ -245,17 +247,20 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         ("n_features_to_select", lambda k: k is None or (_is(k) and k >= 1), "None or an integer >= 1"),
         ("tau", lambda tau: _is(tau, real) and 0 <= tau < 1, "in [0, 1)"),
         ("C", lambda C: is_auto(C) or (_is(C, real) and 0 < C < np.inf), "'auto' or a positive number"),
-        ("master", lambda master: master is None or master in MASTERS, f"None or one of {', '.join(MASTERS)}"),
+        ("C", lambda C: is_auto(C) or 1 / MOST_GIVEN <= C <= MOST_GIVEN, f"from {1 / MOST_GIVEN:g} to {MOST_GIVEN:g}"),
+        ("master", lambda master: master is None or _is_one(master, MASTERS), f"None or one of {', '.join(MASTERS)}"),
         ("cut_size", lambda size: is_auto(size) or (_is(size) and size >= 1), "'auto' or an integer >= 1"),
         ("max_cuts", lambda most: most is None or (_is(most) and most >= 1), "None or an integer >= 1"),
         ("tol", lambda tol: _is(tol, real) and tol >= 0, "a number >= 0"),
         ("n_workers", lambda n: n is None or (_is(n) and n >= 1), "None or an integer >= 1"),
+        ("verbose", lambda verbose: isinstance(verbose, int | np.integer) and int(verbose) >= 0, "an integer >= 0"),
+        ("groups", lambda has: isinstance(has, bool | np.bool_), "True or False"),
         ("fit_intercept", lambda has: isinstance(has, bool | np.bool_), "True or False"),
         ("certify", lambda has: isinstance(has, bool | np.bool_), "True or False"),
         ("class_weight", is_class_weight, "None, 'balanced' or a dict of weights >= 0"),
-        ("matching", lambda matching: matching in METHODS, f"one of {', '.join(METHODS)}"),
-        ("measure", lambda measure: measure in MEASURES, f"one of {', '.join(MEASURES)}"),
-        ("linkage", lambda linkage: linkage in LINKAGES, f"one of {', '.join(LINKAGES)}"),
+        ("matching", lambda matching: _is_one(matching, METHODS), f"one of {', '.join(METHODS)}"),
+        ("measure", lambda measure: _is_one(measure, MEASURES), f"one of {', '.join(MEASURES)}"),
+        ("linkage", lambda linkage: _is_one(linkage, LINKAGES), f"one of {', '.join(LINKAGES)}"),
         ("epsilon", lambda epsilon: _is(epsilon, real) and 0 <= epsilon < np.inf, "a number >= 0"),
     ]
     for name, is_valid, expected in rules:
@@ -273,6 +278,10 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 def is_auto(value: Any) -> bool:
     """Return whether a parameter is to be chosen automatically."""
     return isinstance(value, str) and value == "auto"
+
+
+def _is_one(value: Any, names: Container[str]) -> bool:
+    return isinstance(value, str) and value in names
 
 
 def _is(value: Any, kinds: tuple[type, ...] = (int, np.integer)) -> bool:

@@ -10,6 +10,9 @@ import numpy as np
 from gdm_dask.errors import BadInput
 from gdm_dask.features.values import as_array
 
+#: Least and greatest sum of sample weights: beyond them, sums of squares in the master problem leave float64.
+LEAST_TOTAL, MOST_TOTAL = 1e-60, 1e30
+
 
 def sample_weights(
     sample_weight: Any,
@@ -40,10 +43,11 @@ def sample_weights(
         return weights
     if class_weight is not None:
         weights = weights * _of_classes(class_weight, classes, np.bincount(codes, weights, len(classes)))[codes]
+    given = "`sample_weight`" if class_weight is None else "`sample_weight` times `class_weight`"
     empty = classes[np.bincount(codes, weights, len(classes)) == 0].tolist()
     if empty:
-        given = "`sample_weight`" if class_weight is None else "`sample_weight` times `class_weight`"
         raise BadInput(f"{given} must be positive for a sample of each class, but all are zero in class {empty[0]!r}")
+    _check_total(weights, given)
     return weights
 
 
@@ -62,7 +66,17 @@ def check_weights(sample_weight: Any, n_samples: int, where: str = "`sample_weig
         raise BadInput(f"{where} must be finite and >= 0, got {weights[wrong[0]]} for sample {wrong[0]}")
     if not weights.any():
         raise BadInput(f"{where} must be positive for at least one sample, got zeros only")
+    _check_total(weights, where)
     return weights
+
+
+def _check_total(weights: np.ndarray, where: str) -> None:
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not LEAST_TOTAL <= total <= MOST_TOTAL:
+        raise BadInput(
+            f"{where} must have a sum from {LEAST_TOTAL:g} to {MOST_TOTAL:g}, got {total:g}: divide by the mean weight"
+        )
 
 
 def _of_classes(class_weight: Mapping[Any, float] | str, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ PARAMETERS = [
         ("C", value, "`C` must be .auto. or a positive number, got ")
         for value in (0, -1, np.nan, np.inf, "1", None, True)
     ),
+    *(("C", value, r"`C` must be from 1e-100 to 1e\+100, got ") for value in (1e-101, 1e101, 10**400)),
     *(
         ("cut_size", value, "`cut_size` must be 'auto' or an integer >= 1")
         for value in (0, -3, 1.5, "many", None, True)
@@ -33,11 +34,13 @@ PARAMETERS = [
     ),
     *(("max_cuts", value, "`max_cuts` must be None or an integer >= 1") for value in (0, -1, 2.0, "ten", False)),
     *(("tol", value, "`tol` must be a number >= 0") for value in (-1e-3, np.nan, "small", None, False)),
-    *(("measure", value, "`measure` must be one of pearson, spearman") for value in ("kendall", None, 1)),
+    *(("measure", value, "`measure` must be one of pearson, spearman") for value in ("kendall", None, 1, ["su"])),
     *(("linkage", value, "`linkage` must be one of star, clique, component") for value in ("single", None, 1)),
-    *(("matching", value, "`matching` must be one of greedy, exact") for value in ("best", None, 1)),
+    *(("matching", value, "`matching` must be one of greedy, exact") for value in ("best", None, 1, np.array("exact"))),
     *(("scheduler", value, "scheduler") for value in ("thread", 5, ["threads"])),
     *(("memory_limit", value, "size") for value in ("much", 0, -1, np.inf, np.nan)),
+    *(("groups", value, "`groups` must be True or False") for value in (None, 1, "no")),
+    *(("verbose", value, "`verbose` must be an integer >= 0") for value in (None, -1, "no", 1.5)),
     *(("certify", value, "`certify` must be True or False") for value in (None, 1, "yes")),
     *(("class_weight", value, "`class_weight` must be None, 'balanced' or a dict") for value in ("rare", 2, {1: -1.0})),
     *(("n_workers", value, "`n_workers` must be None or an integer >= 1") for value in (0, 1.5, "2", True)),

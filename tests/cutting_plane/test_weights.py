@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from gdm_dask import GroupDiscoveryMachine, ingest
+from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor, ingest
 from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import fit
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.svm import refit
+from gdm_dask.cutting_plane.svm import _inverse, refit
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_weights
 from gdm_dask.master.losses import SquaredHinge
@@ -160,6 +160,8 @@ CODES = np.array([0, 0, 0, 1])
         ([1, 1, 1, np.inf], "must be finite and >= 0, got inf for sample 3"),
         (["much"] * 4, "must hold numbers"),
         ([0, 0, 0, 0], "must be positive for at least one sample, got zeros only"),
+        ([1e-61] * 4, r"must have a sum from 1e-60 to 1e\+30, got 4e-61: divide by the mean weight"),
+        ([1e308] * 4, r"must have a sum from 1e-60 to 1e\+30, got inf: divide by the mean weight"),
         ([1, 1, 1, 0], "must be positive for a sample of each class, but all are zero in class 'yes'"),
     ],
 )
@@ -179,6 +181,24 @@ def test_class_weights_multiply_the_weights_of_samples() -> None:
         sample_weights(None, {"maybe": 1.0}, CLASSES, CODES)
     with pytest.raises(BadInput, match="`sample_weight` times `class_weight` must be positive"):
         sample_weights(None, {"yes": 0.0}, CLASSES, CODES)
+    with pytest.raises(BadInput, match="`sample_weight` times `class_weight` must have a sum from 1e-60"):
+        sample_weights(None, {"yes": 1e31}, CLASSES, CODES)
+
+
+@pytest.mark.parametrize("kind", [GroupDiscoveryMachine, GroupDiscoveryRegressor])
+@pytest.mark.parametrize("scale", [1e-59, 1e12])
+def test_fits_with_any_sum_of_weights_end(kind, scale: float) -> None:
+    X, y = informative(20, 90, 5)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 90)
+    expected = kind(2, C=1.0).fit(X.T, y, sample_weight=weights)
+    found = kind(2, C=1.0).fit(X.T, y, sample_weight=scale * weights)
+    assert {*map(len, found.groups_.values())} == {*map(len, expected.groups_.values())}
+    assert np.isfinite(found.coef_).all()
+
+
+def test_a_problem_beyond_the_precision_of_a_machine_names_the_remedy() -> None:
+    with pytest.raises(BadInput, match="singular to machine precision: pass a smaller `C`, or smaller sample weights"):
+        _inverse(np.full((2, 2), 1e30))
 
 
 def test_balanced_classes_are_those_of_repeated_samples() -> None:
