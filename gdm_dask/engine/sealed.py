@@ -8,19 +8,22 @@ nothing: it needs neither this package nor a matching version.
 from __future__ import annotations
 
 import pickle
-import sys
-import threading
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeAlias
 
 import cloudpickle
+import distributed
 import numpy as np
 
+from gdm_dask.errors import EngineError
+from gdm_dask.system import interrupts
 from gdm_dask.system.version import fingerprint
 
 #: A pickle, and the out-of-band buffers of its arrays.
 Sealed: TypeAlias = list[Any]
+#: Name of the "module" reported missing. The error must be a built-in one: other code may not know our classes.
+REFUSED = "gdm_dask as on the driver"
 
 
 def seal(value: Any) -> Sealed:
@@ -40,7 +43,7 @@ def sealed_call(functions: Sequence[Callable[..., Any]], args: Sequence[Any] = (
 
     The item is sealed, too, or a list of values that are sealed one by one; so is the result.
     """
-    return ByValue(_run), fingerprint(), seal(functions), seal(args)
+    return _Opener(), fingerprint(), seal(functions), seal(args)
 
 
 def sealed_task(function: Callable[[Any], Any]) -> Callable[[Sealed], Sealed]:
@@ -54,75 +57,63 @@ def refusal(error: BaseException) -> str | None:
     return str(error) if isinstance(error, ImportError) and error.name == REFUSED else None
 
 
-#: Name of the "module" reported missing. The error must be a built-in one: other code may not know our classes.
-REFUSED = "gdm_dask as on the driver"
-
-
-def _run(driver: dict[str, str], functions: Sealed, args: Sealed, number: int, item: Any) -> Sealed:
-    import importlib
-
-    import distributed
-
-    running = distributed.get_worker()
-    key, worker = running.get_current_task(), running.address
-    try:
-        here = importlib.import_module("gdm_dask.system.version").fingerprint()
-    except (ImportError, AttributeError):
-        here = {}
-    differences = [
-        f"{name} {here.get(name, 'unknown')} (driver: {value})"
-        for name, value in driver.items()
-        if here.get(name) != value
-    ]
-    if differences:
-        text = f"worker {worker} differs from the driver: {', '.join(differences)}. Install the same on both sides."
-        raise ImportError(text, name=REFUSED)
-    from gdm_dask.errors import EngineError
-
+def _run(functions: Sealed, args: Sealed, number: int, item: Any) -> Sealed:
+    """Open a task and run it, on a worker with the driver's code."""
+    worker = distributed.get_worker()
+    key = worker.get_current_task()
     try:
         call, others = unseal(functions)[number], unseal(args)
         value = unseal(item) if isinstance(item[0], bytes) else [unseal(one) for one in item]
     except ModuleNotFoundError as error:
-        text = f"worker {worker} cannot open a task: {error}. Install the same modules on all workers."
+        text = f"worker {worker.address} cannot open a task: {error}. Install the same modules on all workers."
         raise ImportError(text, name=REFUSED) from error
     except EngineError as error:
-        raise EngineError(f"worker {worker}: {error}") from error
+        raise EngineError(f"worker {worker.address}: {error}") from error
 
     def is_cancelled() -> bool:
-        task = running.state.tasks.get(key)
+        task = worker.state.tasks.get(key)
         return task is None or task.state == "cancelled"
 
-    interrupts = importlib.import_module("gdm_dask.system.interrupts")
     try:
         return seal(interrupts.Hold(is_cancelled).run(call, value, *others))
     except interrupts.Interrupted:
         raise distributed.Reschedule from None  # Dask forgets a task that it has cancelled
 
 
-#: Held while a module is registered with cloudpickle: another thread may pickle functions of the same module.
-_by_value = threading.Lock()
+def _opener() -> Callable[..., Sealed]:
+    """Return the function that compares versions on a worker. Pickles of a local function hold its code."""
+
+    def open_task(driver: dict[str, str], *sealed: Any) -> Sealed:
+        import importlib
+
+        import distributed
+
+        try:
+            here = importlib.import_module("gdm_dask.system.version").fingerprint()
+        except (ImportError, AttributeError):
+            here = {}
+        differences = [
+            f"{name} {here.get(name, 'unknown')} (driver: {value})"
+            for name, value in driver.items()
+            if here.get(name) != value
+        ]
+        if differences:
+            where = f"worker {distributed.get_worker().address} differs from the driver"
+            raise ImportError(f"{where}: {', '.join(differences)}. Install the same on both sides.", name=REFUSED)
+        found: Sealed = importlib.import_module("gdm_dask.engine.sealed")._run(*sealed)
+        return found
+
+    return open_task
 
 
-class ByValue:
-    """A function of a module, pickled with its code: it needs no import where it arrives."""
+class _Opener:
+    """Is pickled as this function: it needs no import where it arrives."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self.__name__ = function, "sealed"
+    __name__, pickled = "sealed", cloudpickle.dumps(_opener())
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> Sealed:
         """Call the function."""
-        return self._function(*args)
+        return _opener()(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (_pickled(self._function),)
-
-
-@cache
-def _pickled(function: Callable[..., Any]) -> bytes:
-    module = sys.modules[function.__module__]
-    with _by_value:
-        cloudpickle.register_pickle_by_value(module)
-        try:
-            return bytes(cloudpickle.dumps(function))
-        finally:
-            cloudpickle.unregister_pickle_by_value(module)
+        return pickle.loads, (self.pickled,)

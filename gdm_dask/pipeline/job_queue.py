@@ -15,7 +15,6 @@ import dask
 import distributed
 
 from gdm_dask.engine.cluster import GONE, seconds
-from gdm_dask.engine.sealed import ByValue
 from gdm_dask.errors import EngineError, GdmError
 from gdm_dask.system import interrupts
 
@@ -55,13 +54,8 @@ def forget(client: distributed.Client, job: str) -> None:
     """Remove the entry and the log of a job."""
     ask(client, "set_metadata", keys=[ENTRIES, job], value=None)
     with suppress(AttributeError):  # other versions of Dask keep events elsewhere
-        client.run_on_scheduler(ByValue(_drop_events), [job, f"{job}-cancel"])
-
-
-def _drop_events(topics: list[str], dask_scheduler: Any) -> None:
-    """Drop events on the scheduler, which has no call for it."""
-    for topic in topics:
-        dask_scheduler._broker.truncate(topic)
+        for topic in (job, f"{job}-cancel"):  # the scheduler has no call for it; a lambda travels with its code
+            client.run_on_scheduler(lambda dask_scheduler, topic: dask_scheduler._broker.truncate(topic), topic=topic)
 
 
 def entries(client: distributed.Client) -> dict[str, dict[str, Any]]:

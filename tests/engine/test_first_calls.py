@@ -9,10 +9,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-import cloudpickle
 import prometheus_client
 
-from gdm_dask.engine import sealed
 from gdm_dask.system import metrics
 
 
@@ -26,14 +24,6 @@ def met(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **options)
 
     return waiting
-
-
-def test_a_function_is_pickled_by_value(monkeypatch) -> None:
-    sealed._pickled.cache_clear()
-    monkeypatch.setattr(sealed.cloudpickle, "dumps", met(cloudpickle.dumps))
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(sealed._pickled, [sealed._run] * 2)
-    assert first == second
 
 
 def test_metrics_are_published_once(monkeypatch) -> None:

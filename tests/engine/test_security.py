@@ -10,6 +10,8 @@ import json
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,6 +32,7 @@ from gdm_dask.cli.options import security
 from gdm_dask.cutting_plane.checkpoint import _read as read_checkpoint
 from gdm_dask.engine import open_engine
 from gdm_dask.engine.connect import open_client
+from gdm_dask.engine.sealed import sealed_call
 from gdm_dask.errors import BadInput, DamagedStore, EngineError
 from gdm_dask.pipeline.run_directory import RunDirectory
 from gdm_dask.store import layout
@@ -229,6 +232,14 @@ def test_a_worker_with_other_code_is_refused(fit_on, tmp_path: Path, change: str
     assert_refused(fit_on(str(other.parent)), expected)
 
 
+def test_versions_are_compared_without_the_package() -> None:
+    """A worker that lacks it can tell the driver so."""
+    program = "import pickle, sys; sys.modules['gdm_dask'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
+    opener = pickle.dumps(sealed_call([len])[0])
+    done = subprocess.run([sys.executable, "-c", program], input=opener, capture_output=True, check=True)
+    assert done.stdout == b"open_task\n"
+
+
 def test_nothing_is_unpickled(store, expected, tmp_path: Path, monkeypatch) -> None:
     run = RunDirectory(tmp_path / "run")
 
@@ -237,6 +248,8 @@ def test_nothing_is_unpickled(store, expected, tmp_path: Path, monkeypatch) -> N
 
     with pytest.raises(KeyboardInterrupt):
         run.fit(GroupDiscoveryMachine(**SETTINGS, scheduler="synchronous"), store, callback=stop)
+
+    open_store(store.url).verify()  # numba keeps its kernels as pickles, and loads them at their first use
 
     def refuse(*args, **kwargs):
         raise AssertionError("something was unpickled")
