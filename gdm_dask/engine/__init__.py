@@ -6,15 +6,15 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import dask
+from dask.utils import funcname
 
 from gdm_dask.errors import BadInput
+from gdm_dask.system import interrupts
 from gdm_dask.system.resources import n_cores
-
-if TYPE_CHECKING:
-    from gdm_dask.engine.plan import Worker
 
 LOCAL_SCHEDULERS = ("synchronous", "threads", "processes")
 
@@ -32,6 +32,19 @@ dask.config.update_defaults({"gdm_dask": DEFAULTS})
 
 #: Must be importable by name: the function, its arguments and its result travel between processes.
 Task: TypeAlias = Callable[..., Any]
+#: Parts that one task merges on a cluster.
+FAN_IN = 16
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that runs tasks."""
+
+    name: str  # its address
+    threads: int  # number of tasks that it runs at the same time
+    memory: int | None = None  # its own limit; None if it has none
+    beat: float = field(default=0.0, compare=False)  # time of its last heartbeat
+    drivers: int = 0  # number of jobs whose drivers may run in it, beside the tasks
 
 
 class Engine(ABC):
@@ -46,7 +59,6 @@ class Engine(ABC):
     def workers(self) -> list[Worker]:
         """Return the processes that currently run tasks."""
 
-    @abstractmethod
     def map(
         self,
         function: Task,
@@ -61,6 +73,23 @@ class Engine(ABC):
         At most `at_once` tasks run at the same time. `on_done` is called in this process with each result as it
         arrives. Dask's dashboard shows the tasks under `name`.
         """
+        results: dict[int, Any] = {}
+
+        def keep(position: int, result: Any) -> None:
+            results[position] = result
+            interrupts.check()
+            if on_done is not None:
+                on_done(result)
+
+        self._map(name or funcname(function), function, items, args, at_once or len(items), results, keep)
+        return [results[position] for position in range(len(items))]
+
+    @abstractmethod
+    def _map(
+        self, name: str, function: Task, items: Sequence[Any], args: tuple[Any, ...], at_once: int,
+        results: dict[int, Any], keep: Task,
+    ) -> None:  # fmt: skip
+        """Call `keep` with the position and the result of each item, which adds them to `results`."""
 
     def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
         """Return ``merge([function(item, *args) for item in items], *args)``; the order of parts must not matter."""
@@ -101,20 +130,8 @@ def open_engine(scheduler: Any = "threads", n_workers: int | None = None) -> Eng
         from gdm_dask.engine.local import LocalEngine
 
         return LocalEngine(scheduler, n_workers)
-    from distributed import Client
-
-    from gdm_dask.engine.cluster import ClusterEngine
     from gdm_dask.engine.connect import connect
 
-    if isinstance(scheduler, Client):
-        return ClusterEngine(scheduler, [])
-    if not isinstance(scheduler, str):
-        raise BadInput(f"`scheduler` must be a name, an address or a Client, got {type(scheduler).__name__}")
-    if scheduler != "local" and "://" not in scheduler and not scheduler.endswith(".json"):
-        raise BadInput(
-            f"unknown scheduler {scheduler!r}: choose {', '.join(LOCAL_SCHEDULERS)} or local, or pass the address of a "
-            "running one (tcp://host:8786) or its scheduler file (.json)"
-        )
     return connect(scheduler, n_workers)
 
 

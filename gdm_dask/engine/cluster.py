@@ -13,8 +13,8 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,8 +24,7 @@ from dask.utils import apply, funcname
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker
 
-from gdm_dask.engine import Engine, Task
-from gdm_dask.engine.plan import FAN_IN, Worker
+from gdm_dask.engine import FAN_IN, Engine, Task, Worker
 from gdm_dask.engine.sealed import refusal, seal, sealed_call, sealed_task, unseal
 from gdm_dask.errors import EngineError
 from gdm_dask.system import interrupts
@@ -49,10 +48,7 @@ SPREAD = 5.0
 SPREAD_BYTES = 20e6
 #: Tasks per thread beyond which Dask gives them to all workers, whoever holds their arguments.
 SPREAD_BY_DASK = 2
-#: Consecutive losses of tasks before giving up; once if none ends.
-MAX_LOSSES = 10
-#: A worker that was silent or stalled gets no tasks for this many times that timeout, unless there are no other
-#: workers.
+#: A worker that was silent or stalled gets no tasks for this many times that timeout, unless there are no others.
 REST = 5.0
 
 _n_resent = 0
@@ -64,9 +60,13 @@ SOURCES.append(
 class Lost(Exception):
     """Tasks will not finish: their keys, some workers or the scheduler are gone."""
 
-    def __init__(self, why: str, workers: Collection[str] = (), waited: float = 0.0, most: int = MAX_LOSSES) -> None:
-        super().__init__(why)
-        self.workers, self.waited, self.most = workers, waited, most
+    most = 10  # consecutive times before giving up
+
+
+class Stalled(Lost):
+    """No task ends, although workers live."""
+
+    most = 1
 
 
 def seconds(name: str) -> float:
@@ -143,6 +143,10 @@ class ClusterEngine(Engine):
         logger.warning("worker %s %s: it gets no tasks", worker.name, why)
         self.left_out.add(worker.name)
 
+    def rest(self, workers: Collection[str], waited: float) -> None:
+        """Give no tasks for a while to workers that hung for some seconds."""
+        self._resting.update(dict.fromkeys(workers, time.monotonic() + REST * waited))
+
     def allowed(self) -> list[str] | None:
         """Return the workers that may get tasks, or None for all."""
         now = time.monotonic()
@@ -152,38 +156,26 @@ class ClusterEngine(Engine):
         names = [worker.name for worker in self.workers()]
         return [name for name in names if name not in resting] or names
 
-    def map(
-        self,
-        function: Task,
-        items: Sequence[Any],
-        *args: Any,
-        at_once: int | None = None,
-        on_done: Task | None = None,
-        name: str = "",
-    ) -> list[Any]:
-        """Return ``[function(item, *args) for item in items]``, computed in parallel."""
-        name = name or funcname(function)
-        results: dict[int, Any] = {}
-
+    def _map(
+        self, name: str, function: Task, items: Sequence[Any], args: tuple[Any, ...], at_once: int,
+        results: dict[int, Any], keep: Task,
+    ) -> None:  # fmt: skip
         def attempt(tasks: _Tasks) -> None:
-            shared = tasks.begin(name, [function], args, len(items) if at_once is None else at_once)
+            shared = tasks.begin(name, [function], args, at_once)
             waiting = [position for position in range(len(items)) if position not in results]
             running: dict[Future | None, int] = {}
             while waiting or running:
-                n_next = len(waiting) if at_once is None else at_once - len(running)
+                n_next = at_once - len(running)
                 chosen, waiting = waiting[:n_next], waiting[n_next:]
                 futures = tasks.send(name, shared, 0, [seal(items[position]) for position in chosen])
                 tasks.watch(futures)
                 running.update(zip(futures, chosen, strict=True))
                 if (future := tasks.next_ended()) is not None:
-                    results[running[future]] = result = tasks.result(future)
-                    del running[future]
+                    result = tasks.result(future)
                     tasks.gained = True
-                    if on_done is not None:
-                        on_done(result)
+                    keep(running.pop(future), result)
 
         self._until_done(attempt)
-        return [results[position] for position in range(len(items))]
 
     def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
         """Return ``merge([function(item, *args) for item in items], *args)``; tasks merge the parts."""
@@ -221,7 +213,6 @@ class ClusterEngine(Engine):
                 logger.warning("tasks were lost (%s): sending them again", loss)
                 global _n_resent
                 _n_resent += 1
-                self._resting.update(dict.fromkeys(loss.workers, time.monotonic() + REST * loss.waited))
                 self.workers()  # raises if the scheduler or all workers are gone for good
 
     def close(self, wait: bool = True) -> None:
@@ -229,11 +220,9 @@ class ClusterEngine(Engine):
         if self.n_workers and len(self._owned) < 2:  # else the workers end, too
             with suppress(*GONE, RuntimeError, AttributeError):  # without a scheduler there is nothing to give back
                 for worker in self._ask(SPREAD):
-                    key, place = f"gdm-release-{uuid.uuid4()}", [worker.name]
-                    future = self.client.submit(
-                        sealed_task(release), seal(None), key=key, workers=place, allow_other_workers=True, pure=False
-                    )
-                    distributed.fire_and_forget(future)
+                    where = {"workers": [worker.name], "allow_other_workers": True}
+                    key = f"gdm-release-{uuid.uuid4()}"
+                    distributed.fire_and_forget(self.client.submit(sealed_task(release), seal(None), key=key, **where))
         for thing in self._owned:
             thing.close()
 
@@ -283,8 +272,11 @@ class _Tasks:
     def _send(self, name: str, call: Task, *items: Sequence[Any]) -> list[Future]:
         group = f"gdm-{name}-{uuid.uuid4().hex}"
         keys = [(group, number) for number in range(len(items[0]))]
-        with _losses(), _quiet, dask.config.set(_LARGE_GRAPHS):
-            futures: list[Future] = self._client.map(call, *items, key=keys, workers=self._allowed)
+        try:
+            with _quiet, dask.config.set(_LARGE_GRAPHS):
+                futures: list[Future] = self._client.map(call, *items, key=keys, workers=self._allowed)
+        except GONE as error:
+            raise Lost(type(error).__name__) from error
         self._futures += futures
         return futures
 
@@ -310,9 +302,8 @@ class _Tasks:
 
     def _look(self) -> None:
         """Check for workers that are silent, stuck or gone."""
-        beats = {worker.name: worker.beat for worker in self._engine.workers()}
-        if self._allowed is not None:
-            beats = {name: beat for name, beat in beats.items() if name in self._allowed}
+        allowed, workers = self._allowed, self._engine.workers()
+        beats = {worker.name: worker.beat for worker in workers if allowed is None or worker.name in allowed}
         if not beats:
             raise Lost("no worker was left")
         n_ended = sum(future.done() for future in self._futures)
@@ -322,11 +313,12 @@ class _Tasks:
         silent = [name for name, beat in beats.items() if self._beats.get(name) == beat]
         if waited > silence and silent:
             logger.warning("worker %s has been silent for %g s: its tasks go to others", ", ".join(silent), silence)
-            raise Lost("workers are silent", silent, silence)
+            self._engine.rest(silent, silence)
+            raise Lost("workers are silent")
         if waited > stall:
-            with _losses():
-                busy = [name for name, keys in self._client.processing().items() if keys]
-            raise Lost(f"no task has ended for {stall:g} s", busy, stall, most=1)
+            with suppress(*GONE):
+                self._engine.rest([name for name, keys in self._client.processing().items() if keys], stall)
+            raise Stalled(f"no task has ended for {stall:g} s")
 
     def result(self, future: Future) -> Any:
         """Return the result of a task that has ended; raise the task's own errors, and `Lost` for all others."""
@@ -350,15 +342,6 @@ class _Tasks:
         if left and self._client.status == "running":
             with suppress(*GONE):
                 self._client.cancel(left, force=True)
-
-
-@contextmanager
-def _losses() -> Iterator[None]:
-    """Turn failures of calls to the scheduler into losses."""
-    try:
-        yield
-    except GONE as error:
-        raise Lost(type(error).__name__) from error
 
 
 def _n_drivers(worker: str) -> int:

@@ -11,8 +11,9 @@ import distributed
 from distributed.comm.core import connect as open_comm
 from distributed.utils import LoopRunner
 
+from gdm_dask.engine import LOCAL_SCHEDULERS
 from gdm_dask.engine.cluster import ClusterEngine, seconds
-from gdm_dask.errors import EngineError
+from gdm_dask.errors import BadInput, EngineError
 from gdm_dask.system.processes import without_main_module
 
 
@@ -20,16 +21,10 @@ def open_client(scheduler: str, security: Any = None) -> distributed.Client:
     """Open a client of a running cluster, by the address of its scheduler or its scheduler file."""
     patience = seconds("wait-for-workers")
     security = security or distributed.Security()
-    options: dict[str, Any] = {"timeout": patience, "security": security, "set_as_default": False}
-    try:
-        if scheduler.endswith(".json"):
-            options["scheduler_file"] = scheduler
-            address = json.loads(Path(scheduler).read_text())["address"]
-        else:
-            options["address"] = address = scheduler
-        # The client itself waits forever for a scheduler to answer, or for a file.
+    try:  # the client itself would wait forever, for a file or for a scheduler to answer
+        address = json.loads(Path(scheduler).read_text())["address"] if scheduler.endswith(".json") else scheduler
         LoopRunner().run_sync(_greet, address, patience, security, callback_timeout=patience)
-        return distributed.Client(**options)
+        return distributed.Client(address, timeout=patience, security=security, set_as_default=False)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         reason = str(error).rstrip(".") or f"timed out after {patience:g} s"
     # A client that could not connect closes itself when it is collected. Collect here: collecting on another loop's
@@ -46,14 +41,23 @@ async def _greet(address: str, patience: float, security: distributed.Security) 
     await comm.close()
 
 
-def connect(scheduler: str, n_workers: int) -> ClusterEngine:
-    """Open an engine for the address of a scheduler, a scheduler file, or ``"local"`` for a cluster on this machine."""
-    if scheduler != "local":
-        client = open_client(scheduler)
-        return ClusterEngine(client, [client])
-    with without_main_module():
-        cluster = distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
+def connect(scheduler: Any, n_workers: int) -> ClusterEngine:
+    """Open an engine for a client, the address of a scheduler, its file, or ``"local"``; see `open_engine`."""
+    if isinstance(scheduler, distributed.Client):
+        return ClusterEngine(scheduler, [])
+    if not isinstance(scheduler, str):
+        raise BadInput(f"`scheduler` must be a name, an address or a Client, got {type(scheduler).__name__}")
+    if scheduler == "local":
+        with without_main_module():
+            cluster = distributed.LocalCluster(
+                n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
+            )
+        client = distributed.Client(cluster, set_as_default=False)
+        return ClusterEngine(client, [client, cluster])
+    if "://" not in scheduler and not scheduler.endswith(".json"):
+        raise BadInput(
+            f"unknown scheduler {scheduler!r}: choose {', '.join(LOCAL_SCHEDULERS)} or local, or pass the address of a "
+            "running one (tcp://host:8786) or its scheduler file (.json)"
         )
-    client = distributed.Client(cluster, set_as_default=False)
-    return ClusterEngine(client, [client, cluster])
+    client = open_client(scheduler)
+    return ClusterEngine(client, [client])

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from itertools import pairwise
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import dask
 import numpy as np
 
-from gdm_dask.engine import Engine
-from gdm_dask.engine.plan import FitPlan, Worker, share_out
+from gdm_dask.engine import Engine, Worker
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.passes import Part, Pass
 from gdm_dask.store.memory import MemoryStore
-from gdm_dask.store.reader import StoredBlocks, StoreReader, drop_buffers
-from gdm_dask.store.remote import copies_of
+from gdm_dask.store.reader import StoredBlocks, StoreReader
 from gdm_dask.system import interrupts
 from gdm_dask.system.resources import parse_bytes
 
 Result = TypeVar("Result")
 #: Gives tasks their blocks; it is sent to them.
 Reader: TypeAlias = MemoryStore | StoreReader
+
+#: Tasks per thread, which balance the load; beyond so many tasks, which take a scheduler about a second, the threads
+#: get fewer, down to one. Large data gets more tasks, so that an elastic cluster has work for more workers.
+TASKS_PER_THREAD = 4
+MANY_TASKS = 1024
+BYTES_PER_TASK = 256 << 20
+MAX_TASKS = 4096
 
 
 @dataclass
@@ -37,6 +43,17 @@ class PassCounts:
     bytes_read: int = 0
     rows_scanned: int = 0
     rows_skipped: int = 0
+
+
+class Plan(Protocol):
+    """Decides how many problems share a read, and which workers take part."""
+
+    @property
+    def n_problems(self) -> int:
+        """Problems that may share a read."""
+
+    def choose(self, workers: list[Worker], known: Sequence[Worker] = ()) -> tuple[list[Worker], dict[Worker, str]]:
+        """Return the workers to use, preferably those `known` before, and why each of the others gets no tasks."""
 
 
 class Data:
@@ -53,8 +70,8 @@ class Data:
         Gives tasks their blocks.
     sizes : list of int
         Decoded bytes of each block.
-    plan : FitPlan, optional
-        Memory that each process may use; a matrix in memory needs no plan.
+    plan : Plan, optional
+        Not needed for a matrix in memory.
 
     Attributes
     ----------
@@ -70,7 +87,7 @@ class Data:
         starts: np.ndarray,
         reader: Reader,
         sizes: list[int],
-        plan: FitPlan | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.shape = shape
         self.counts = PassCounts()
@@ -90,19 +107,14 @@ class Data:
 
     @classmethod
     @contextmanager
-    def stored(cls, store: StoredBlocks, engine: Engine, plan: FitPlan) -> Iterator[Data]:
+    def stored(cls, store: StoredBlocks, engine: Engine, plan: Plan) -> Iterator[Data]:
         """Open a store."""
         folder, limit, attempts = (
             dask.config.get(f"gdm_dask.{name}") for name in ("scratch", "scratch-limit", "read-attempts")
         )
-        limit = parse_bytes(limit) if limit else 0
-        copied = copies_of(store.url, store.nbytes, limit, folder) if store.bytes_ahead else nullcontext()
-        with copied as copies:
-            reader = StoreReader(store, int(attempts), copies)
-            try:
-                yield cls(engine, store.shape, store.block_starts, reader, plan.block_bytes, plan)
-            finally:
-                drop_buffers()
+        with store.reader(int(attempts), folder, parse_bytes(limit) if limit else 0) as reader:
+            sizes = [entry.nbytes for entry in store.manifest.blocks]
+            yield cls(engine, store.shape, store.block_starts, reader, sizes, plan)
 
     def run(self, pass_: Pass[Part, Result]) -> Result:
         """Run a pass over all blocks."""
@@ -138,15 +150,11 @@ class Data:
         """Return the block numbers of each task, shared out anew when workers have come or gone."""
         workers = self._engine.workers()
         if workers != self._workers:
-            usable = workers
             if self._plan is not None:
-                usable = self._plan.usable(workers, self._workers)
-                for worker in workers:
-                    if not self._plan.fits(worker):
-                        self._engine.leave_out(worker, "has too little memory for a task of this fit")
-                    elif worker not in usable:
-                        self._engine.leave_out(worker, "joined when the memory limit was used up")
-            self._workers, self._shared = usable, share_out(self._sizes, sum(worker.threads for worker in usable))
+                workers, others = self._plan.choose(workers, self._workers)
+                for worker, why in others.items():
+                    self._engine.leave_out(worker, why)
+            self._workers, self._shared = workers, share_out(self._sizes, sum(worker.threads for worker in workers))
         return self._shared
 
 
@@ -167,3 +175,20 @@ def merge_parts(parts: Sequence[Part], reader: Reader, pass_: Pass[Part, Any]) -
 def take_rows(features: np.ndarray, reader: Reader) -> Block:
     """Return the raw rows of features, as a task."""
     return reader.rows(features)
+
+
+def share_out(sizes: list[int], n_threads: int) -> list[range]:
+    """Split the blocks into tasks of consecutive blocks with about equal bytes.
+
+    Examples
+    --------
+    >>> share_out([4, 4, 1, 1, 1, 1, 1, 1, 1, 1], 1)
+    [range(0, 1), range(1, 2), range(2, 6), range(6, 10)]
+    """
+    wanted = min(MAX_TASKS, -(-sum(sizes) // BYTES_PER_TASK))
+    balanced = min(TASKS_PER_THREAD * n_threads, max(MANY_TASKS, n_threads))
+    n_tasks = min(len(sizes), max(balanced, wanted))
+    ends = np.cumsum(sizes)
+    owner = (ends - np.array(sizes) / 2) * n_tasks // max(int(ends[-1]), 1)
+    bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(sizes)]
+    return [range(first, last) for first, last in pairwise(bounds)]

@@ -13,8 +13,7 @@ from typing import Any
 import cloudpickle
 from dask.local import SynchronousExecutor, get_async
 
-from gdm_dask.engine import Engine, Task
-from gdm_dask.engine.plan import Worker
+from gdm_dask.engine import Engine, Task, Worker
 from gdm_dask.errors import EngineError
 from gdm_dask.store.reader import READS, counted
 from gdm_dask.system import interrupts
@@ -61,26 +60,15 @@ class LocalEngine(Engine):
             return [Worker("this process", self.n_workers)]
         return [Worker(f"process {number}", 1) for number in range(self.n_workers)]
 
-    def map(
-        self,
-        function: Task,
-        items: Sequence[Any],
-        *args: Any,
-        at_once: int | None = None,
-        on_done: Task | None = None,
-        name: str = "",
-    ) -> list[Any]:
-        """Return ``[function(item, *args) for item in items]``, computed in parallel."""
-        results: dict[int, Any] = {}
-
+    def _map(
+        self, name: str, function: Task, items: Sequence[Any], args: tuple[Any, ...], at_once: int,
+        results: dict[int, Any], keep: Task,
+    ) -> None:  # fmt: skip
         def finished(position: Any, result: Any, *_: Any) -> None:
             if not self.shares_memory:
                 result, reads = result
                 READS.add(**reads)
-            results[position] = result
-            interrupts.check()
-            if on_done is not None:
-                on_done(result)
+            keep(position, result)
 
         deaths = 0
         with (
@@ -98,7 +86,7 @@ class LocalEngine(Engine):
                 n_before = len(results)
                 graph = {n: (call(item),) for n, item in enumerate(items) if n not in results}
                 try:
-                    self._compute(graph, min(self.n_workers, at_once or self.n_workers), finished)
+                    self._compute(graph, min(self.n_workers, at_once), finished)
                 except BrokenProcessPool as error:
                     interrupts.check()
                     self._pool.shutdown()
@@ -109,7 +97,6 @@ class LocalEngine(Engine):
                             f"worker processes died {deaths} times in a row, probably out of memory. "
                             "Lower --memory-limit, use fewer workers, or use the threads scheduler."
                         ) from error
-        return [results[position] for position in range(len(items))]
 
     def _compute(self, graph: dict[int, Any], at_once: int, finished: Task) -> None:
         """Run a graph with Dask's scheduler for pools."""

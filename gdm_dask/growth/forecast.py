@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from gdm_dask.cutting_plane.memory import VALUE_BYTES, planned_work
+from gdm_dask.cutting_plane.memory import PROCESS_BYTES, VALUE_BYTES, planned_work
 from gdm_dask.cutting_plane.problem import LEAST_CUTS
 from gdm_dask.cutting_plane.trade_off import n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE
-from gdm_dask.engine.plan import FAN_IN, PROCESS_BYTES, Worker, share_out
+from gdm_dask.engine import FAN_IN, Worker
+from gdm_dask.engine.data import share_out
 from gdm_dask.features.ranking import WORKING_VALUES
 from gdm_dask.growth.rates import Rates, measure
 from gdm_dask.growth.size import Size, limits, size_of, small_lookalike

@@ -25,8 +25,7 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.trade_off import Trials, n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE, Seen, score_pass, seen_by
 from gdm_dask.engine import Engine, open_engine
-from gdm_dask.engine.data import Data
-from gdm_dask.engine.plan import share_out
+from gdm_dask.engine.data import Data, share_out
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit

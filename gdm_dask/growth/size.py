@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from gdm_dask.cutting_plane.memory import VALUE_BYTES
-from gdm_dask.engine.plan import WORKER_PART
+from gdm_dask.cutting_plane.memory import VALUE_BYTES, WORKER_PART
 from gdm_dask.ingestion import run_ingest
 from gdm_dask.ingestion.sources.lookalikes import Lookalike, lookalike_source, scaled_lookalike
 from gdm_dask.settings.tasks import task_of

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gdm_dask.features.block import Block, check_features, no_rows, stack
 from gdm_dask.store.arrays import REMEDY, chunk_files, read_array, read_ranges
 from gdm_dask.store.folder import Folder
 from gdm_dask.store.layout import BLOCK, BlockEntry, read_manifest
-from gdm_dask.store.remote import Copies
+from gdm_dask.store.remote import Copies, copies_of
 from gdm_dask.system.metrics import SOURCES, Metric, publish
 from gdm_dask.system.scratch import Buffers, SpareBuffers
 
@@ -127,6 +127,19 @@ class StoredBlocks:
         """
         files = (file for number in numbers for file in block_files(number, self.manifest.blocks[number]))
         return self._folder.ahead(files, copies)
+
+    @contextmanager
+    def reader(self, attempts: int, folder: str | None, most_copied: int) -> Iterator[StoreReader]:
+        """Yield a reader that tries `attempts` times, for any process.
+
+        Chunks of an object store of at most `most_copied` bytes are copied below a local folder until the context ends.
+        """
+        copied = copies_of(self.url, self.nbytes, most_copied, folder) if self.bytes_ahead else nullcontext()
+        with copied as copies:
+            try:
+                yield StoreReader(self, attempts, copies)
+            finally:
+                drop_buffers()
 
     def load_block(self, number: int, buffers: Buffers | None = None, folder: Folder | None = None) -> Block:
         """Return block `number`, checked. With `buffers`, its arrays are valid until the next read into them.

@@ -23,9 +23,9 @@ import numpy as np
 import psutil
 from measure import machine
 
+from gdm_dask.cutting_plane.memory import PROCESS_BYTES
 from gdm_dask.engine.cluster import ClusterEngine
-from gdm_dask.engine.data import Data
-from gdm_dask.engine.plan import PROCESS_BYTES, share_out
+from gdm_dask.engine.data import Data, share_out
 from gdm_dask.features.block import Block
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.growth.forecast import SCHEDULED_SECONDS

@@ -14,20 +14,10 @@ from helpers.clusters import Started, family, small_data
 from helpers.large_stores import large_store
 
 from gdm_dask import GroupDiscoveryMachine, ingest
-from gdm_dask.cutting_plane.memory import FitWork
-from gdm_dask.engine.data import Data
+from gdm_dask.cutting_plane.memory import JOBS_PART, WORKER_BYTES, WORKER_PART, FitPlan, FitWork
+from gdm_dask.engine import Worker
+from gdm_dask.engine.data import BYTES_PER_TASK, MANY_TASKS, MAX_TASKS, Data, share_out
 from gdm_dask.engine.local import LocalEngine
-from gdm_dask.engine.plan import (
-    BYTES_PER_TASK,
-    JOBS_PART,
-    MANY_TASKS,
-    MAX_TASKS,
-    WORKER_BYTES,
-    WORKER_PART,
-    FitPlan,
-    Worker,
-    share_out,
-)
 from gdm_dask.errors import MemoryLimitTooLow
 from gdm_dask.store.memory import MemoryStore
 
