@@ -202,7 +202,7 @@ class ClusterEngine(Engine):
                     try:
                         return attempt(tasks)
                     finally:
-                        tasks.cancel()
+                        tasks.release()
             except Lost as loss:
                 losses = 1 if tasks.gained else losses + 1
                 if losses > loss.most:
@@ -336,12 +336,10 @@ class _Tasks:
         """End a wait because a signal has arrived."""
         self._ended.put(None)
 
-    def cancel(self) -> None:
-        """Cancel tasks that have not ended."""
-        left = [future for future in self._futures if not future.done()]
-        if left and self._client.status == "running":
-            with suppress(*GONE):
-                self._client.cancel(left, force=True)
+    def release(self) -> None:
+        """Forget the tasks: Dask cancels those that nobody wants."""
+        for future in self._futures:
+            future.release()
 
 
 def _n_drivers(worker: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from functools import partial
@@ -39,20 +39,7 @@ class LocalEngine(Engine):
         self.n_workers = 1 if name == "synchronous" else n_workers
         self.shares_memory = name != "processes"
         self.description = name if name == "synchronous" else f"{self.n_workers} {name}"
-        self._pool: Executor = SynchronousExecutor()
-        try:
-            with interrupts.held_back():  # a half-started process would complain
-                self._start()
-        except BaseException:
-            self.close(wait=False)
-            raise
-
-    def _start(self) -> None:
-        if self.name == "threads":
-            self._pool = ThreadPoolExecutor(self.n_workers)
-        elif self.name == "processes":
-            clients = _CLIENTS & sys.modules.keys()  # of the store, which is open
-            self._pool = start_pool(self.n_workers, preload=["gdm_dask.engine.preload", *sorted(clients)])
+        self._pool: Executor | None = None  # from the first task on
 
     def workers(self) -> list[Worker]:
         """Return this process, or the processes that it started."""
@@ -89,8 +76,6 @@ class LocalEngine(Engine):
                     self._compute(graph, min(self.n_workers, at_once), finished)
                 except BrokenProcessPool as error:
                     interrupts.check()
-                    self._pool.shutdown()
-                    self._start()
                     deaths = deaths + 1 if len(results) == n_before else 1
                     if deaths >= MAX_DEATHS:
                         raise EngineError(
@@ -100,22 +85,22 @@ class LocalEngine(Engine):
 
     def _compute(self, graph: dict[int, Any], at_once: int, finished: Task) -> None:
         """Run a graph with Dask's scheduler for pools."""
-        running: set[Future[Any]] = set()
-
-        def submit(*call: Any) -> Future[Any]:
-            future = self._pool.submit(*call)
-            running.add(future)
-            future.add_done_callback(running.discard)
-            return future
-
+        if self._pool is None:
+            self._pool = self._start()
         options: dict[str, Any] = {"callbacks": [(None, None, None, finished, None)], "chunksize": 1}
         if not self.shares_memory:  # cloudpickle also sends functions defined in a script
             options |= {"dumps": cloudpickle.dumps, "loads": cloudpickle.loads}
         try:
-            get_async(submit, at_once, graph, list(graph), **options)
+            get_async(self._pool.submit, at_once, graph, list(graph), **options)
         except BaseException:
-            wait(list(running))  # afterwards, no task writes to a file that another process may take over
+            self.close()  # afterwards, no task writes to a file that another process may take over
             raise
+
+    def _start(self) -> Executor:
+        if self.name == "processes":
+            clients = _CLIENTS & sys.modules.keys()  # of the store, which is open
+            return start_pool(self.n_workers, preload=["gdm_dask.engine.preload", *sorted(clients)])
+        return ThreadPoolExecutor(self.n_workers) if self.name == "threads" else SynchronousExecutor()
 
     def _wake(self) -> None:
         """End a wait for processes, which keep nothing and can be ended. Threads reach a safe point by themselves."""
@@ -126,4 +111,6 @@ class LocalEngine(Engine):
         """Shut down the pool; without `wait`, end its processes at once."""
         if not wait:
             self._wake()
-        self._pool.shutdown(wait=wait, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=wait, cancel_futures=True)
+            self._pool = None
