@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import dask
@@ -14,7 +12,7 @@ import numpy as np
 
 from gdm_dask.engine import Engine, Worker
 from gdm_dask.features.block import Block, stack
-from gdm_dask.features.passes import Part, Pass
+from gdm_dask.features.passes import Part, Pass, PassCounts, share_out
 from gdm_dask.store.memory import MemoryStore
 from gdm_dask.store.reader import StoredBlocks, StoreReader
 from gdm_dask.system import interrupts
@@ -23,26 +21,6 @@ from gdm_dask.system.resources import parse_bytes
 Result = TypeVar("Result")
 #: Gives tasks their blocks; it is sent to them.
 Reader: TypeAlias = MemoryStore | StoreReader
-
-#: Tasks per thread, which balance the load; beyond so many tasks, which take a scheduler about a second, the threads
-#: get fewer, down to one. Large data gets more tasks, so that an elastic cluster has work for more workers.
-TASKS_PER_THREAD = 4
-MANY_TASKS = 1024
-BYTES_PER_TASK = 256 << 20
-MAX_TASKS = 4096
-
-
-@dataclass
-class PassCounts:
-    """Work of the passes of a fit so far."""
-
-    passes: int = 0
-    tasks: int = 0
-    blocks_used: int = 0
-    blocks_read: int = 0
-    bytes_read: int = 0
-    rows_scanned: int = 0
-    rows_skipped: int = 0
 
 
 class Plan(Protocol):
@@ -175,20 +153,3 @@ def merge_parts(parts: Sequence[Part], reader: Reader, pass_: Pass[Part, Any]) -
 def take_rows(features: np.ndarray, reader: Reader) -> Block:
     """Return the raw rows of features, as a task."""
     return reader.rows(features)
-
-
-def share_out(sizes: list[int], n_threads: int) -> list[range]:
-    """Split the blocks into tasks of consecutive blocks with about equal bytes.
-
-    Examples
-    --------
-    >>> share_out([4, 4, 1, 1, 1, 1, 1, 1, 1, 1], 1)
-    [range(0, 1), range(1, 2), range(2, 6), range(6, 10)]
-    """
-    wanted = min(MAX_TASKS, -(-sum(sizes) // BYTES_PER_TASK))
-    balanced = min(TASKS_PER_THREAD * n_threads, max(MANY_TASKS, n_threads))
-    n_tasks = min(len(sizes), max(balanced, wanted))
-    ends = np.cumsum(sizes)
-    owner = (ends - np.array(sizes) / 2) * n_tasks // max(int(ends[-1]), 1)
-    bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(sizes)]
-    return [range(first, last) for first, last in pairwise(bounds)]

@@ -18,7 +18,7 @@ from gdm_dask.cutting_plane.problem import LEAST_CUTS
 from gdm_dask.cutting_plane.trade_off import n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE
 from gdm_dask.engine import FAN_IN, Worker
-from gdm_dask.engine.data import share_out
+from gdm_dask.features.passes import share_out
 from gdm_dask.features.ranking import WORKING_VALUES
 from gdm_dask.growth.rates import Rates, measure
 from gdm_dask.growth.size import Size, limits, size_of, small_lookalike

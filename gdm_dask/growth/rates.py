@@ -25,13 +25,13 @@ from gdm_dask.cutting_plane.problem import Problem
 from gdm_dask.cutting_plane.trade_off import Trials, n_problems_of
 from gdm_dask.cutting_plane.working_set import ROWS_SHARE, Seen, score_pass, seen_by
 from gdm_dask.engine import Engine, open_engine
-from gdm_dask.engine.data import Data, share_out
+from gdm_dask.engine.data import Data
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
 from gdm_dask.features.correlation import correlation_limit
 from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.moments import with_samples
-from gdm_dask.features.passes import Pass, Together
+from gdm_dask.features.passes import Pass, Together, share_out
 from gdm_dask.features.ranking import ScorePass
 from gdm_dask.settings.settings import Settings
 from gdm_dask.settings.tasks import task_of

@@ -25,8 +25,9 @@ from measure import machine
 
 from gdm_dask.cutting_plane.memory import PROCESS_BYTES
 from gdm_dask.engine.cluster import ClusterEngine
-from gdm_dask.engine.data import Data, share_out
+from gdm_dask.engine.data import Data
 from gdm_dask.features.block import Block
+from gdm_dask.features.passes import share_out
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.growth.forecast import SCHEDULED_SECONDS
 

@@ -15,9 +15,10 @@ from gdm_dask import FeatureStore
 from gdm_dask.cutting_plane import fit
 from gdm_dask.cutting_plane.memory import FitWork
 from gdm_dask.engine import open_engine
-from gdm_dask.engine.data import TASKS_PER_THREAD, Data
+from gdm_dask.engine.data import Data
 from gdm_dask.features.groups import GroupPass, prepare
 from gdm_dask.features.measures import MEASURES, PEARSON
+from gdm_dask.features.passes import TASKS_PER_THREAD
 from gdm_dask.features.ranking import Question, Ranked, ScorePass
 from gdm_dask.growth.rates import HeldReader
 from gdm_dask.settings.settings import choose_settings

@@ -16,9 +16,10 @@ from helpers.large_stores import large_store
 from gdm_dask import GroupDiscoveryMachine, ingest
 from gdm_dask.cutting_plane.memory import JOBS_PART, WORKER_BYTES, WORKER_PART, FitPlan, FitWork
 from gdm_dask.engine import Worker
-from gdm_dask.engine.data import BYTES_PER_TASK, MANY_TASKS, MAX_TASKS, Data, share_out
+from gdm_dask.engine.data import Data
 from gdm_dask.engine.local import LocalEngine
 from gdm_dask.errors import MemoryLimitTooLow
+from gdm_dask.features.passes import BYTES_PER_TASK, MANY_TASKS, MAX_TASKS, share_out
 from gdm_dask.store.memory import MemoryStore
 
 MIB = 1 << 20

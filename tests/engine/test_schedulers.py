@@ -17,7 +17,7 @@ from helpers.instances import informative
 from sklearn.base import clone
 
 from gdm_dask import FeatureStore, GroupDiscoveryMachine, ingest, stability_selection
-from gdm_dask.engine.data import TASKS_PER_THREAD
+from gdm_dask.features.passes import TASKS_PER_THREAD
 from gdm_dask.store.memory import MemoryStore
 
 SETTINGS = {"tau": 0.4, "cut_size": 3, "max_cuts": 6}
