@@ -73,23 +73,23 @@ class Engine(ABC):
         At most `at_once` tasks run at the same time. `on_done` is called in this process with each result as it
         arrives. Dask's dashboard shows the tasks under `name`.
         """
-        results: dict[int, Any] = {}
+        left, results = dict(enumerate(items)), list(items)
 
         def keep(position: int, result: Any) -> None:
             results[position] = result
+            del left[position]
             interrupts.check()
             if on_done is not None:
                 on_done(result)
 
-        self._map(name or funcname(function), function, items, args, at_once or len(items), results, keep)
-        return [results[position] for position in range(len(items))]
+        self._map(name or funcname(function), function, left, args, at_once or len(items), keep)
+        return results
 
     @abstractmethod
     def _map(
-        self, name: str, function: Task, items: Sequence[Any], args: tuple[Any, ...], at_once: int,
-        results: dict[int, Any], keep: Task,
-    ) -> None:  # fmt: skip
-        """Call `keep` with the position and the result of each item, which adds them to `results`."""
+        self, name: str, function: Task, left: dict[int, Any], args: tuple[Any, ...], at_once: int, keep: Task
+    ) -> None:
+        """Call `keep` with the position and the result of each item that is `left`; it removes the item."""
 
     def reduce(self, function: Task, merge: Task, items: Sequence[Any], *args: Any, name: str = "") -> Any:
         """Return ``merge([function(item, *args) for item in items], *args)``; the order of parts must not matter."""

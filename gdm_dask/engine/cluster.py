@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import dask
@@ -157,19 +158,17 @@ class ClusterEngine(Engine):
         return [name for name in names if name not in resting] or names
 
     def _map(
-        self, name: str, function: Task, items: Sequence[Any], args: tuple[Any, ...], at_once: int,
-        results: dict[int, Any], keep: Task,
-    ) -> None:  # fmt: skip
+        self, name: str, function: Task, left: dict[int, Any], args: tuple[Any, ...], at_once: int, keep: Task
+    ) -> None:
         def attempt(tasks: _Tasks) -> None:
             shared = tasks.begin(name, [function], args, at_once)
-            waiting = [position for position in range(len(items)) if position not in results]
+            waiting = iter(list(left))
             running: dict[Future | None, int] = {}
-            while waiting or running:
-                n_next = at_once - len(running)
-                chosen, waiting = waiting[:n_next], waiting[n_next:]
-                futures = tasks.send(name, shared, 0, [seal(items[position]) for position in chosen])
-                tasks.watch(futures)
-                running.update(zip(futures, chosen, strict=True))
+            while left:
+                if chosen := list(islice(waiting, at_once - len(running))):
+                    futures = tasks.send(name, shared, 0, [seal(left[position]) for position in chosen])
+                    tasks.watch(futures)
+                    running.update(zip(futures, chosen, strict=True))
                 if (future := tasks.next_ended()) is not None:
                     result = tasks.result(future)
                     tasks.gained = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
@@ -48,9 +47,8 @@ class LocalEngine(Engine):
         return [Worker(f"process {number}", 1) for number in range(self.n_workers)]
 
     def _map(
-        self, name: str, function: Task, items: Sequence[Any], args: tuple[Any, ...], at_once: int,
-        results: dict[int, Any], keep: Task,
-    ) -> None:  # fmt: skip
+        self, name: str, function: Task, left: dict[int, Any], args: tuple[Any, ...], at_once: int, keep: Task
+    ) -> None:
         def finished(position: Any, result: Any, *_: Any) -> None:
             if not self.shares_memory:
                 result, reads = result
@@ -68,15 +66,16 @@ class LocalEngine(Engine):
                     return partial(counted, call_with, path, function, item)
                 return partial(partial(hold.run, function) if self.name == "threads" else function, item, *args)
 
-            while len(results) < len(items):
+            while left:
                 interrupts.check()
-                n_before = len(results)
-                graph = {n: (call(item),) for n, item in enumerate(items) if n not in results}
+                n_before = len(left)
                 try:
-                    self._compute(graph, min(self.n_workers, at_once), finished)
+                    self._compute(
+                        {n: (call(item),) for n, item in left.items()}, min(self.n_workers, at_once), finished
+                    )
                 except BrokenProcessPool as error:
                     interrupts.check()
-                    deaths = deaths + 1 if len(results) == n_before else 1
+                    deaths = deaths + 1 if len(left) == n_before else 1
                     if deaths >= MAX_DEATHS:
                         raise EngineError(
                             f"worker processes died {deaths} times in a row, probably out of memory. "
