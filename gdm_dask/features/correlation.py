@@ -13,7 +13,7 @@ from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, narrow_pointers
 from gdm_dask.features.moments import dense_moments, sparse_moments
 from gdm_dask.features.scores import LANES, dense_products
-from gdm_dask.features.values import number
+from gdm_dask.features.values import as_array, number
 from gdm_dask.system.jit import kernel
 from gdm_dask.system.resources import n_cores
 
@@ -128,18 +128,27 @@ def as_rows(X: Any) -> Block:
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         _check_finite(matrix.data)
-        values = matrix.data if matrix.data.dtype in (np.float32, np.float64) else matrix.data.astype(np.float64)
+        values = matrix.data if matrix.data.dtype in (np.float32, np.float64) else _as_real(matrix.data)
         indptr, indices = narrow_pointers(matrix.indptr), matrix.indices.astype(np.uint32)
         means, norms = sparse_moments(indptr, values, matrix.shape[0])
         return Block(0, matrix.shape[1], matrix.shape[0], values, means, norms, indptr, indices)
-    dense = np.ascontiguousarray(np.asarray(X).T)
+    dense = np.ascontiguousarray(as_array(X, "the matrix").T)
     if dense.ndim != 2:
         raise BadInput(f"expected a matrix of samples x features, got an array of shape {dense.shape}")
     if dense.dtype not in (np.float32, np.float64, np.uint8):
-        dense = dense.astype(np.float64)
+        dense = _as_real(dense)
     _check_finite(dense)
     means, norms = dense_moments(dense)
     return Block(0, dense.shape[0], dense.shape[1], dense, means, norms)
+
+
+def _as_real(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "c":
+        raise BadInput("the matrix holds complex numbers: pass their real parts or absolute values")
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"the matrix must hold real numbers: {error}") from error
 
 
 def _check_finite(values: np.ndarray) -> None:

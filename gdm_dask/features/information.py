@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gdm_dask.errors import BadInput
+from gdm_dask.features.values import as_array
 from gdm_dask.system.jit import allocating
 
 #: Pairs of states that get a counter each; beyond that, as for continuous values, the pairs that occur are sorted.
@@ -37,13 +38,16 @@ def encode(X: Any) -> Coded:
     """
     if isinstance(X, Coded):
         return X
-    columns = np.asarray(X)
+    columns = as_array(X, "the input")
     if columns.ndim not in (1, 2) or 0 in columns.shape:
         raise BadInput(f"expected a vector or a matrix of samples x features, got an array of shape {columns.shape}")
     single = columns.ndim == 1
     if single:
         columns = columns[:, None]
-    numbered = [np.unique(column, return_inverse=True)[1] for column in columns.T]
+    try:
+        numbered = [np.unique(column, return_inverse=True)[1] for column in columns.T]
+    except TypeError as error:
+        raise BadInput(f"the values of a feature must have one type, without None: {error}") from error
     n_states = int(max(codes.max() for codes in numbered)) + 1
     codes = np.empty((len(numbered), len(columns)), np.min_scalar_type(n_states))
     for row, column in zip(codes, numbered, strict=True):

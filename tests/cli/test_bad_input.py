@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from helpers.instances import informative
 
-from gdm_dask import GroupDiscoveryMachine, feature_correlations, ingest
+from gdm_dask import GroupDiscoveryMachine, feature_correlations, information_gain, ingest, redundancy_rate
 from gdm_dask.errors import BadInput
 
 ROWS, Y = informative(12, 40, 0)
@@ -100,6 +100,36 @@ def test_a_matrix_without_samples_has_no_correlations() -> None:
     for empty in (np.zeros((0, 3)), sp.csr_array((0, 3))):
         with pytest.raises(BadInput, match="no samples"):
             feature_correlations(empty)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.ma.array(X, mask=X > 0), "the matrix has masked values: fill them in first"),
+        (X.astype(complex), "the matrix holds complex numbers"),
+        (sp.csr_array(X.astype(complex)), "the matrix holds complex numbers"),
+        (np.full((40, 3), "a"), "the matrix must hold real numbers: could not convert string"),
+    ],
+)
+def test_a_matrix_without_real_numbers_has_no_correlations(bad, message) -> None:
+    with pytest.raises(BadInput, match=message):
+        feature_correlations(bad)
+    with pytest.raises(BadInput, match=message):
+        redundancy_rate(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.ma.array(Y, mask=Y > 0), "the input has masked values: fill them in first"),
+        (np.array([None, "a"] * 20, object), "the values of a feature must have one type, without None"),
+        (np.array([1, "a"] * 20, object), "the values of a feature must have one type, without None"),
+    ],
+)
+def test_values_that_cannot_be_compared_have_no_information(bad, message) -> None:
+    for one, other in ((bad, Y), (Y, bad)):
+        with pytest.raises(BadInput, match=message):
+            information_gain(one, other)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, da.from_array])
