@@ -143,8 +143,9 @@ class GroupDiscoveryMachine(ClassifierMixin, GroupDiscovery):  # type: ignore[mi
     C_path_ : dict
         How C was chosen: ``how`` ("given", "fixed" for all data, "rule" or "folds"); ``C_choice``, the C of the choice
         among supports that entered, if different; ``n_folds``; the ``candidates``, most shrunk first, each with its C,
-        the number of supports that enter, and mean and standard error of the held-out loss; and ``chosen``, the
-        position of the candidate taken.
+        the number of supports that enter, and mean and standard error of the held-out loss; ``chosen``, the position of
+        the candidate taken; and ``is_balanced``, whether the search gave two classes the same weight, see
+        `class_weight`.
     converged_ : bool
         Whether the gap reached `tol`.
     certified_share_ : float or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -235,6 +236,12 @@ def test_without_constraint_every_group_is_its_support_alone(data) -> None:
     assert {support: group.tolist() for support, group in gdm.groups_.items()} == {
         support: [support] for support in gdm.support_features_.tolist()
     }
+
+
+def test_parameters_and_fitted_attributes_are_documented(fitted) -> None:
+    names = [*fitted.get_params(), *(name for name in vars(fitted) if name.endswith("_") and name[0] != "_")]
+    words = set(re.findall(r"\w+", GroupDiscoveryMachine.__doc__))
+    assert [name for name in (*names, *fitted.C_path_) if name not in words] == []
 
 
 def test_callback_and_lines(data, capsys) -> None:
