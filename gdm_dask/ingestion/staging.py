@@ -35,7 +35,7 @@ from typing import Any
 from gdm_dask.errors import BadInput, DamagedStore, GdmError, Locked, MemoryLimitTooLow
 from gdm_dask.ingestion.runs import UNFINISHED as UNFINISHED_RUN
 from gdm_dask.store import layout
-from gdm_dask.store.folder import PARTIAL, UNFINISHED, Folder, write_whole
+from gdm_dask.store.folder import PARTIAL, UNFINISHED, Folder, local_folder, write_whole
 from gdm_dask.store.layout import BlockEntry
 from gdm_dask.system.locks import FileLock, check_private, read_private, user_folder
 
@@ -60,7 +60,11 @@ class Staging:
         unique = f"{place.rsplit('/', 1)[-1]}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:12]}"
         self.path = Path(f"{place}{PARTIAL}") if target.is_local else user_folder("ingest") / f"{unique}{PARTIAL}"
         self.lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
-        self.runs = self.path / "runs" if scratch is None else Path(scratch).absolute() / f"{unique}.runs"
+        self.runs = (
+            self.path / "runs"
+            if scratch is None
+            else local_folder(scratch, "the scratch folder").absolute() / f"{unique}.runs"
+        )
         self.entries = self.path / "entries"
         self._old = self.path / "old"
         self._plan = self.path / "plan.json"

@@ -11,21 +11,20 @@ from gdm_dask.pipeline.schema import FROM_ONE, SCHEDULER, SIZE, SWITCH, TEXT, Ke
 from gdm_dask.pipeline.step import HOW, Context, NotKnown, Step
 from gdm_dask.store import FeatureStore, open_store
 
-_SET = Table(
-    {
-        "reader": Key(str, required=True, choices=("svmlight", "matrix", "arrays", "documents", "twin")),
-        "files": Key(str, several=True),
-        "sample_weight": TEXT,  # column of the labels (matrix), array (arrays) or key (documents)
-        # svmlight
+#: Keys of each reader.
+_READERS: dict[str, dict[str, Key | Table]] = {
+    "svmlight": {
         "index_base": Key(int, between=(0, 1)),
         "on_error": Key(str, choices=("raise", "skip")),
-        # matrix
+    },
+    "matrix": {
         "labels": TEXT,  # acquired file with the labels, or a column of it (people:height)
         "target": TEXT,  # column of a table
         "covariates": TEXT,  # acquired table, or some columns of it (people:age,sex), or columns of obs
         "on_missing": Key(str, choices=("raise", "drop")),
         "drop": Key(str, several=True),  # columns of a table
-        # arrays
+    },
+    "arrays": {
         "x": TEXT,
         "y": TEXT,
         "classes": Key(int, several=True),
@@ -33,7 +32,8 @@ _SET = Table(
         "shift": Key(int, between=(0, 64)),
         "divide": Key(float, between=(1e-300, float("inf"))),
         "add": Key(float),
-        # documents
+    },
+    "documents": {
         "text": TEXT,
         "label": TEXT,
         "strip_headers": SWITCH,
@@ -43,13 +43,23 @@ _SET = Table(
         "unit_rows": SWITCH,
         "hashed": Key(int, between=(2, 2**31)),
         "hashed_names": SWITCH,
-        # twin
+    },
+    "twin": {
         "like": Key(str, choices=("webspam", "kdd2010", "url", "news20", "paper")),
         "scale": Key(float, between=(1e-9, 1e3)),
         "seed": Key(int, between=(0, 2**63 - 1)),
         "part": Key(str, choices=("train", "test")),
-    }
-)
+    },
+}
+#: Keys that all readers share; the weights are a column of the labels (matrix), an array (arrays) or a key (documents).
+_SHARED: dict[str, Key | Table] = {
+    "reader": Key(str, required=True, choices=tuple(_READERS)),
+    "files": Key(str, several=True),
+    "sample_weight": TEXT,
+}
+#: Number of files that a reader reads: a matrix can have a second one with its labels.
+_MOST_FILES = {"matrix": 2, "arrays": 1, "documents": 1, "twin": 0}
+_SET = Table(_SHARED | {name: key for keys in _READERS.values() for name, key in keys.items()})
 
 
 class Ingest(Step):
@@ -98,6 +108,13 @@ class Ingest(Step):
     @staticmethod
     def _problem_of_set(part: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Problem | None:
         reader, files = table["reader"], settings.get("acquire", {})
+        own, named = _READERS[reader], as_list(table.get("files", []))
+        for key in table:
+            if key not in own and key not in _SHARED:
+                return f"ingest.{part}.{key}", f"is not a key of the {reader} reader; its keys are {', '.join(own)}"
+        most = _MOST_FILES.get(reader, len(named))
+        if len(named) > most:
+            return f"ingest.{part}.files", f"names {len(named)} files, but the {reader} reader reads at most {most}"
         for key in ("files", "labels"):
             for name in (one.partition(":")[0] for one in as_list(table.get(key, []))):
                 if name not in files:

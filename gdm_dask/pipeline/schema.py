@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> Problem 
     for name, value in values.items() if not table.anything else ():
         expected = table.keys.get(name, table.others)
         if expected is None:
-            return prefix + name, f"is not a known key; known keys are {', '.join(table.keys)}"
+            return prefix + name, f"is not a known key; known keys are {', '.join(table.keys)}{_meant(name, table)}"
         if name not in table.keys and not re.fullmatch(NAME, name):
             return prefix + name, f"must have a name that matches {NAME}"
         if isinstance(expected, Key):
@@ -138,6 +139,11 @@ def check(values: Mapping[str, Any], table: Table, prefix: str = "") -> Problem 
         if isinstance(key, Key) and key.required and name not in values:
             return prefix + name, "is missing"
     return None
+
+
+def _meant(name: str, table: Table) -> str:
+    """Return the key that an unknown name resembles, for a message."""
+    return "".join(f". Did you mean {key}?" for key in get_close_matches(name, table.keys, 1))
 
 
 _NAME_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""

@@ -154,8 +154,10 @@ class Evaluate(Step):
     def conclude(self, context: Context, outputs: dict[str, Any], record: Record) -> None:
         """Refuse a model that is worse than the pipeline allows; it is kept but does not become the latest."""
         record.run, record.facts = context.of("fit")["run"], outputs["facts"]
-        for name in ("accuracy", "r2"):
-            wanted, found = context.pipeline.table("evaluate").get(f"min_{name}"), outputs["facts"].get(name)
+        for name, other in (("accuracy", "r2"), ("r2", "accuracy")):
+            wanted, found = context.pipeline.table("evaluate").get(f"min_{name}"), record.facts.get(name)
+            if wanted is not None and name not in record.facts:
+                raise BadInput(f"evaluate.min_{name} does not fit the target: set evaluate.min_{other} instead")
             if wanted is not None and (found is None or found < wanted):
                 shown = "not defined" if found is None else f"{found:.4f}"
                 raise BadInput(

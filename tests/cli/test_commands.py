@@ -128,14 +128,19 @@ def test_a_wrong_place_is_bad_input(store, tmp_path: Path) -> None:
     ("command", "message"),
     [
         (["synth", "a.svm", "--like", "news20", "--test", "a.svm"], "must have another name"),
+        (
+            ["ingest", "a.svm", "a.zarr", "--scratch", "s3://b/c"],
+            "the scratch folder must be a local folder, got s3://b",
+        ),
         (["fit", "--run", "s3://bucket/run", "-k", 2], "the run directory must be a local folder, got s3://bucket/run"),
     ],
 )
 def test_wrong_places_are_refused_before_the_work(capsys, store, tmp_path: Path, monkeypatch, command, message) -> None:
     monkeypatch.chdir(tmp_path)
+    write_svmlight(tmp_path / "a.svm", some_matrix(), some_labels(60))
     code, _, err = gdm(capsys, *command, *([store] if command[0] == "fit" else []))
     assert (code, message in err) == (2, True)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
 
 
 def test_groups_that_were_not_searched_for_are_not_none(capsys, store, tmp_path: Path) -> None:

@@ -261,6 +261,8 @@ def test_old_runs_are_removed(place):
 def test_a_model_that_is_too_bad_is_not_the_latest(place, before):
     with pytest.raises(BadInput, match=r"below evaluate\.min_accuracy"):
         run("fit.n_features_to_select=1", "evaluate.min_accuracy=1.0")
+    with pytest.raises(BadInput, match=r"evaluate\.min_r2 does not fit the target: set evaluate\.min_accuracy instead"):
+        run("evaluate.min_r2=0.1")
     assert os.readlink(place / "runs/tiny/latest") == before.run
 
 

@@ -56,6 +56,16 @@ BAD = [
     ),
     ("[ingest.split]", '[ingest]\nblock_size = "0"\n[ingest.split]', "line 11: ingest.block_size must be a size"),
     ('scheduler = "synchronous"', 'scheduler = "spark"', r"line 16: fit.scheduler must match threads\|.*, got 'spark'"),
+    (
+        'files = "rows"',
+        'files = "rows"\ndrop = "age"',
+        "line 9: ingest.train.drop is not a key of the svmlight reader; its keys are index_base, on_error",
+    ),
+    (
+        'reader = "svmlight"\nfiles = "rows"',
+        'reader = "arrays"\nfiles = ["rows", "rows"]',
+        "line 8: ingest.train.files names 2 files, but the arrays reader reads at most 1",
+    ),
     ("[fit]\n", "fit = 3\n[x]\n", "line 13: ingest.split.fit is not a known key"),
 ]
 
@@ -90,7 +100,7 @@ def test_a_pipeline_without_a_training_set_is_refused(text):
     ("override", "message"),
     [
         ("fit.tau=2", "--set fit.tau=2: fit.tau must be a number"),
-        ("fit.tua=0.2", "--set fit.tua=0.2: fit.tua is not a known key"),
+        ("fit.tua=0.2", "--set fit.tua=0.2: fit.tua is not a known key.* Did you mean tau?"),
         ("tau", "write it as key=value"),
         ("name.x=1", "name is not a table"),
     ],
