@@ -363,8 +363,10 @@ def stability(
     The result is saved in the run directory; gdm report shows it.
     """
     from gdm_dask.analysis.stability import stability_selection
+    from gdm_dask.store.folder import check_writable
 
     model = gdm_dask.load_model(run)
+    check_writable(run / STABILITY_FILE)
     fitted_on = run_facts(run)
     place = store or fitted_on.get("store")
     if place is None:

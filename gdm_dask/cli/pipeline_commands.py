@@ -153,7 +153,10 @@ def tune(
     """
     from gdm_dask.analysis.cross_validation import tune as tune_store
     from gdm_dask.estimator import estimator_for
+    from gdm_dask.store.folder import check_writable
 
+    if output is not None:
+        check_writable(output)
     given = {"tau": tau, "C": C, "cut_size": cut_size}
     grid: dict[str, Any] = {name: values for name, values in given.items() if values} or {"tau": list(DEFAULT_TAUS)}
     grid |= {"folds": folds} | ({} if samples is None else {"samples": samples})

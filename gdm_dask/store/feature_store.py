@@ -79,7 +79,10 @@ class FeatureStore(StoredBlocks):
     def own_target(self) -> Target:
         """Return the target; raise `BadInput` if there is none."""
         if self.target is None:
-            raise BadInput(f"{self.url}: the store has no targets. Pass them: y=..., or --target FILE.")
+            raise BadInput(
+                f"{self.url}: the store has no targets. Ingest it with --target, or pass them to the fit: y=..., or "
+                "gdm fit --target FILE."
+            )
         return self.target
 
     @cached_property

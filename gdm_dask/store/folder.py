@@ -335,6 +335,12 @@ def local_folder(path: str | os.PathLike[str], what: str) -> Path:
     return Path(path)
 
 
+def check_writable(target: Path) -> None:
+    """Refuse a local file that cannot be written, before the work for its content."""
+    if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
+        raise BadInput(f"{target}: cannot be written: choose an existing folder that you may write to")
+
+
 def write_whole(target: Path, data: bytes) -> None:
     """Write a local file under a temporary name, flush it to the disk, and rename it."""
     with renamed_at_end(target, f".{target.name}.") as temporary, open(temporary, "wb") as file:

@@ -220,6 +220,16 @@ def test_stability_knows_the_training_store(capsys, store, tmp_path: Path, monke
     assert (code, "Pass the training store" in err) == (2, True)
 
 
+def test_a_result_that_cannot_be_written_is_refused_before_the_work(capsys, store, tmp_path: Path, monkeypatch) -> None:
+    run = tmp_path / "run"
+    gdm(capsys, "fit", store, "--run", run, "-k", "2", "--scheduler", "synchronous")
+    code, _, err = gdm(capsys, "tune", store, "-k", "2", "-o", tmp_path / "none" / "table.json")
+    assert (code, "table.json: cannot be written" in err, "tau" in err) == (2, True, False)
+    monkeypatch.setattr("os.access", lambda _, mode: not mode & os.W_OK)  # the superuser may write to any folder
+    code, _, err = gdm(capsys, "stability", run, "--repeats", "2")
+    assert (code, "stability.json: cannot be written" in err, "subsample" in err) == (2, True, False)
+
+
 def test_tune_has_values_to_try(capsys, store, tmp_path: Path) -> None:
     code, out, err = gdm(capsys, "tune", store, "-k", "2", "-o", tmp_path / "table.json", "--scheduler", "synchronous")
     assert (code, out.startswith("tau  0.")) == (0, True)

@@ -176,7 +176,9 @@ def test_a_matrix_without_targets(tmp_path, capsys, form):
     store.verify()
     assert (store.target, store.classes, "targets" in store.manifest.arrays) == (None, [], False)
     np.testing.assert_array_equal(store.to_scipy().toarray(), MATRIX.T.toarray())
-    with pytest.raises(BadInput, match=r"the store has no targets\. Pass them: y=\.\.\., or --target FILE"):
+    with pytest.raises(
+        BadInput, match=r"the store has no targets\. Ingest it with --target, or pass them to the fit: y="
+    ):
         gdm_dask.GroupDiscoveryMachine(2).fit(store)
     fitted = gdm_dask.GroupDiscoveryMachine(2).fit(store, some_labels(60))
     with pytest.raises(BadInput, match="the store has no targets"):
