@@ -79,6 +79,7 @@ def _use(store: FeatureStore) -> None:
     from gdm_dask import GroupDiscoveryMachine, GroupDiscoveryRegressor
     from gdm_dask.features.correlation import centred, correlations
     from gdm_dask.features.measures import MEASURES
+    from gdm_dask.master.equal_samples import equal_samples
     from gdm_dask.master.rows import Rows
 
     numbers = np.arange(store.shape[1])
@@ -94,6 +95,8 @@ def _use(store: FeatureStore) -> None:
     for n_changed in (1, block.n_samples):
         rows.moments((np.arange(block.n_samples) < n_changed).astype(np.int8), None)
     rows.moments(np.ones(block.n_samples, np.int8), None, first=rows.n_rows - 1)
+    if (found := equal_samples(rows, np.ones((1, block.n_samples)), None)) is not None:
+        found.rows(rows)
     if block.is_sparse:
         for left in (block, some):
             centred(left, np.zeros(1, np.int64), some, np.zeros(1, np.int64))

@@ -29,7 +29,7 @@ import warnings
 import numpy as np
 
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.svm import Exchange, LocalMachine, Removal, Start
+from gdm_dask.cutting_plane.svm import Exchange, LocalMachine, Start, inverse_of
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block, stack
 from gdm_dask.features.correlation import chance_correlation
@@ -181,10 +181,9 @@ def choose(
     [2, 4]
     """
     with single_threaded_blas():
-        machine = LocalMachine(supports, targets, C, sample_weights, loss, start)
+        machine = LocalMachine(supports, targets, C, sample_weights, loss, start, others)
         chosen = _backward(machine, np.arange(supports.n_rows), k, n_included)
-        if others is not None:
-            machine.extend(others)
+        machine.extend()
         if conflicts is None:
             conflicts = machine.correlations >= limit
         chosen = _swap(machine, chosen, conflicts, 0.0, np.inf, n_included)
@@ -209,6 +208,53 @@ def _redundancy(machine: LocalMachine, chosen: np.ndarray) -> float:
 def _cost(machine: LocalMachine, chosen: np.ndarray, price: float) -> float:
     """Cost that swaps lower, up to a constant for subsets of equal size; for the subset solved last."""
     return float(price * np.log(_redundancy(machine, chosen)) - np.log(max(machine.explained, TINY)))
+
+
+class Removal:
+    """Removals of features for fixed active samples, for outputs that share a Hessian.
+
+    Only those columns of the inverse Hessian are brought up to date that belong to removed features.
+
+    Parameters
+    ----------
+    hessian : ndarray of shape (d, d)
+    gradients : ndarray of shape (K, d)
+
+    Attributes
+    ----------
+    left : ndarray of shape (d,), bool
+        Features that are left.
+    """
+
+    def __init__(self, hessian: np.ndarray, gradients: np.ndarray) -> None:
+        self._inverse = inverse_of(hessian)
+        self._weights = gradients @ self._inverse
+        self._diagonal = np.diag(self._inverse).copy()
+        self._columns, self._n_removed = np.empty_like(hessian), 0
+        self.left = np.ones(len(hessian), bool)
+
+    def losses(self) -> np.ndarray:
+        """Twice the rise of F if a feature goes."""
+        losses: np.ndarray = (self._weights**2 / self._diagonal).sum(axis=0)
+        return losses
+
+    def remove(self, gone: int) -> None:
+        """Remove a feature."""
+        past = self._columns[: self._n_removed]
+        column = self._inverse[gone] - past[:, gone] @ past
+        self._weights -= self._weights[:, [gone]] * (column / column[gone])
+        column /= np.sqrt(column[gone])
+        self._diagonal -= column**2
+        self._columns[self._n_removed] = column
+        self._n_removed += 1
+        self.left[gone] = False
+        self._weights[:, ~self.left], self._diagonal[~self.left] = 0.0, 1.0
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights (K, d left) that minimise F on the features that are left."""
+        weights: np.ndarray = self._weights[:, self.left]
+        return weights
 
 
 def _backward(machine: LocalMachine, chosen: np.ndarray, k: int, n_included: int) -> np.ndarray:

@@ -12,8 +12,8 @@ On the chosen supports alone, the same machine is the refit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ from sklearn.svm import LinearSVC
 
 from gdm_dask.errors import BadInput
 from gdm_dask.features.block import Block
+from gdm_dask.master.equal_samples import EqualSamples, equal_samples
 from gdm_dask.master.losses import Loss
 from gdm_dask.master.newton import ActiveGram, Newton, Point, pulls
 from gdm_dask.master.problem import SQUARED_HINGE
@@ -49,6 +50,10 @@ class Start(NamedTuple):
     b: np.ndarray
     grams: Sequence[ActiveGram] = ()
 
+    def merged(self, rows: Rows, found: EqualSamples, weights: np.ndarray) -> Start:
+        """Return the same start for merged samples."""
+        return self._replace(grams=[gram.merged(rows, weights, found.first) for gram in self.grams])
+
 
 class LocalMachine:
     """Solve (3) with an intercept on subsets of the rows; each solution starts from the previous one.
@@ -65,6 +70,8 @@ class LocalMachine:
     loss : Loss
     start : Start, optional
         Where the first solution starts from, without features by default.
+    others : Block, optional
+        Raw rows that `extend` adds.
 
     Attributes
     ----------
@@ -87,12 +94,23 @@ class LocalMachine:
         weights: np.ndarray | None = None,
         loss: Loss = SQUARED_HINGE,
         start: Start | None = None,
+        others: Block | None = None,
     ) -> None:
-        self._rows, self._weights = rows, weights
         self.total_weight = float(rows.n_samples if weights is None else np.add.reduce(weights))
         targets = np.atleast_2d(targets)
+        self._every: Callable[[], Rows] = partial(_extended, rows, others)
+        if len(targets) > 1 and not loss.one_gram:  # the threads are busy with the outputs
+            rows = rows.in_one_range()
+            every = _extended(rows, others)
+            self._every = lambda: every
+            if (found := equal_samples(every, targets, weights)) is not None:
+                every = found.rows(every)
+                rows, targets = every.subset(np.arange(rows.n_rows)), np.take(targets, found.first, axis=1)
+                weights = found.weights(weights)
+                start = start and start.merged(rows, found, weights)
+        self._rows, self._weights = rows, weights
         shared = [targets] if loss.one_gram else [*targets[:, None]]
-        self.parts = in_parallel(lambda some: Part(rows, some, C, weights, loss), shared)
+        self.parts = in_parallel(lambda some: Part(self._rows, some, C, weights, loss), shared)
         self._gather()
         self._without_features = self.value
         if start is not None:
@@ -137,11 +155,9 @@ class LocalMachine:
         """F of each part as a function of the weights of all rows, for the active samples of the subset."""
         return in_parallel(Part.quadratic, self.parts)
 
-    def extend(self, others: Block) -> None:
-        """Add further rows; the solution does not change."""
-        self._rows = self._rows.copy()
-        n_known = self._rows.n_rows
-        self._rows.append(others.matrix(), others.means, others.norms)
+    def extend(self) -> None:
+        """Add the other rows; the solution does not change."""
+        n_known, self._rows = self._rows.n_rows, self._every()
         for part in self.parts:
             part.extend(self._rows, n_known)
         self._gather()
@@ -226,67 +242,30 @@ class Part:
         self.solution = W, self.b, self.value, None
 
 
+def _extended(rows: Rows, others: Block | None) -> Rows:
+    """Return the rows with others after them."""
+    if others is None:
+        return rows
+    rows = rows.copy()
+    rows.append(others.matrix(), others.means, others.norms)
+    return rows
+
+
 def _hessian(covariance: np.ndarray, C: float) -> np.ndarray:
     hessian = C * covariance
     hessian.flat[:: len(hessian) + 1] += 1.0
     return hessian
 
 
-def _inverse(hessian: np.ndarray) -> np.ndarray:
+def inverse_of(hessian: np.ndarray) -> np.ndarray:
     """Invert a symmetric positive definite matrix."""
     factor, failed = dpotrf(hessian.T)
     inverse, _ = dpotri(factor)
     if failed:
         raise BadInput("a Hessian is singular to machine precision: pass a smaller `C`, or smaller sample weights")
-    found: np.ndarray = np.triu(inverse) + np.triu(inverse, 1).T
-    return found
-
-
-class Removal:
-    """Removals of features for fixed active samples, for outputs that share a Hessian.
-
-    Only those columns of the inverse Hessian are brought up to date that belong to removed features.
-
-    Parameters
-    ----------
-    hessian : ndarray of shape (d, d)
-    gradients : ndarray of shape (K, d)
-
-    Attributes
-    ----------
-    left : ndarray of shape (d,), bool
-        Features that are left.
-    """
-
-    def __init__(self, hessian: np.ndarray, gradients: np.ndarray) -> None:
-        self._inverse = _inverse(hessian)
-        self._weights = gradients @ self._inverse
-        self._diagonal = np.diag(self._inverse).copy()
-        self._columns, self._n_removed = np.empty_like(hessian), 0
-        self.left = np.ones(len(hessian), bool)
-
-    def losses(self) -> np.ndarray:
-        """Twice the rise of F if a feature goes."""
-        losses: np.ndarray = (self._weights**2 / self._diagonal).sum(axis=0)
-        return losses
-
-    def remove(self, gone: int) -> None:
-        """Remove a feature."""
-        past = self._columns[: self._n_removed]
-        column = self._inverse[gone] - past[:, gone] @ past
-        self._weights -= self._weights[:, [gone]] * (column / column[gone])
-        column /= np.sqrt(column[gone])
-        self._diagonal -= column**2
-        self._columns[self._n_removed] = column
-        self._n_removed += 1
-        self.left[gone] = False
-        self._weights[:, ~self.left], self._diagonal[~self.left] = 0.0, 1.0
-
-    @property
-    def weights(self) -> np.ndarray:
-        """Weights (K, d left) that minimise F on the features that are left."""
-        weights: np.ndarray = self._weights[:, self.left]
-        return weights
+    whole: np.ndarray = inverse.T  # in memory row by row; its lower triangle is filled
+    _mirror(whole)
+    return whole
 
 
 class Exchange:
@@ -308,7 +287,7 @@ class Exchange:
     def __init__(self, hessian: np.ndarray, gradients: np.ndarray, chosen: np.ndarray) -> None:
         across = hessian[chosen]
         self._hessian, self._chosen = hessian, chosen.copy()
-        self._inverse = _inverse(across[:, chosen])  # of H_SS
+        self._inverse = inverse_of(across[:, chosen])  # of H_SS
         self._mixed = self._inverse @ across
         self._schur = np.diag(hessian) - np.einsum("ij,ij->j", across, self._mixed)
         self.weights = gradients[:, chosen] @ self._inverse
@@ -331,12 +310,28 @@ class Exchange:
 
     def _update(self, column: np.ndarray, row: np.ndarray, pull: np.ndarray, pivot: float) -> None:
         """Remove a feature, with a negative pivot, or add one."""
-        self._inverse += np.outer(column / pivot, column)
+        _subtract_outer(self._inverse, column / -pivot, column)
         self._schur -= row**2 / pivot
-        self._residuals -= np.outer(pull / pivot, row)
+        _subtract_outer(self._residuals, pull / pivot, row)
         column /= abs(pivot)
-        self._mixed -= np.outer(column, row)
-        self.weights -= np.outer(pull, column)
+        _subtract_outer(self._mixed, column, row)
+        _subtract_outer(self.weights, pull, column)
+
+
+@kernel
+def _mirror(matrix):  # type: ignore[no-untyped-def]
+    """Copy the lower triangle to the upper one."""
+    for i in range(len(matrix)):
+        for j in range(i):
+            matrix[j, i] = matrix[i, j]
+
+
+@kernel
+def _subtract_outer(matrix, left, right):  # type: ignore[no-untyped-def]
+    """Subtract the products of two vectors in place."""
+    for i in range(len(left)):
+        for j in range(len(right)):
+            matrix[i, j] -= left[i] * right[j]
 
 
 @kernel

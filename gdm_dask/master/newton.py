@@ -293,6 +293,13 @@ class ActiveGram:
             part._moments, part._turnover = self._moments.subset(chosen), self._turnover
         return part
 
+    def merged(self, rows: Rows, weights: np.ndarray, first: np.ndarray) -> ActiveGram:
+        """Return the moments for merged samples: the first ones of groups that are active or not as a whole."""
+        part = ActiveGram(rows, weights)
+        part._active[:] = self._active[first]
+        part._moments, part._turnover = self._moments, self._turnover * len(first) // len(self._active)
+        return part
+
     def update(self, duals: np.ndarray) -> int:
         """Make the samples with nonzero duals active; return how many enter or leave."""
         rows, known, active = self._rows, self._moments.sums.size, self._active

@@ -59,6 +59,8 @@ class Rows:
     ----------
     n_samples : int
         Length n of each row.
+    most_ranges : int
+        Most parts of the samples that are summed apart, each on a thread of its own.
 
     Examples
     --------
@@ -68,14 +70,14 @@ class Rows:
     array([[0.866]])
     """
 
-    def __init__(self, n_samples: int) -> None:
+    def __init__(self, n_samples: int, most_ranges: int = MOST_RANGES) -> None:
         self.n_samples = n_samples
         self.n_rows = 0
         self._scales, self._shifts = np.zeros(0), np.zeros(0)
         self._sparse = SparseRows(n_samples)
         self._dense = np.empty((0, n_samples))
         self._dense_at = np.zeros(0, dtype=np.int64)
-        n_ranges = min(MOST_RANGES, max(1, n_samples // RANGE))
+        n_ranges = min(most_ranges, max(1, n_samples // RANGE))
         bounds = np.linspace(0, n_samples, n_ranges + 1).astype(np.int64)
         bounds[1:-1] -= bounds[1:-1] % SPAN
         self._ranges = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
@@ -91,12 +93,24 @@ class Rows:
         """Return some of the rows, given by increasing positions, for products; no rows can be appended to them."""
         if len(chosen) == self.n_rows:
             return self
-        part = Rows(self.n_samples)
+        part = Rows(self.n_samples, len(self._ranges))
         part.n_rows = len(chosen)
         part._scales, part._shifts = self._scales[chosen], self._shifts[chosen]
         part._sparse = self._sparse.subset(chosen)
         kept = np.flatnonzero(np.isin(self._dense_at, chosen))
         part._dense, part._dense_at = self._dense[kept], np.searchsorted(chosen, self._dense_at[kept])
+        return part
+
+    def in_one_range(self) -> Rows:
+        """Return the rows for sums on one thread; no rows can be appended to them."""
+        part = copy.copy(self)
+        part._ranges = [(0, self.n_samples)]
+        return part
+
+    def over_samples(self, n_samples: int, entries: SparseRows) -> Rows:
+        """Return rows with these entries over other samples, normalised as here; none may be dense."""
+        part = Rows(n_samples, len(self._ranges))
+        part.n_rows, part._scales, part._shifts, part._sparse = self.n_rows, self._scales, self._shifts, entries
         return part
 
     def append(
@@ -201,6 +215,11 @@ class Rows:
 
         total: np.ndarray = np.sum(self.over_ranges(score), axis=0)
         return total
+
+    @property
+    def sparse(self) -> SparseRows:
+        """The rows that are kept sparsely; the others are empty here."""
+        return self._sparse
 
     @property
     def is_sparse(self) -> bool:

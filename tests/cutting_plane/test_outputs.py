@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdm_dask.cutting_plane.certificate import certify
-from gdm_dask.cutting_plane.selection import choose, select
-from gdm_dask.cutting_plane.svm import Exchange, LocalMachine, Removal
+from gdm_dask.cutting_plane.selection import Removal, choose, select
+from gdm_dask.cutting_plane.svm import Exchange, LocalMachine
 from gdm_dask.features.effective import effective_samples
 from gdm_dask.features.scores import scores
 from gdm_dask.master.losses import Loss, SquaredHinge

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from gdm_dask import GroupDiscoveryMachine, feature_correlations
-from gdm_dask.cutting_plane.selection import REDUNDANCY_BUDGET, LocalMachine, choose
-from gdm_dask.cutting_plane.svm import Exchange, Removal
+from gdm_dask.cutting_plane.selection import REDUNDANCY_BUDGET, LocalMachine, Removal, choose
+from gdm_dask.cutting_plane.svm import Exchange
 from gdm_dask.features.correlation import as_rows, correlation_limit
 from gdm_dask.ingestion.sources.lookalikes.paper_data import make_paper_data
 from gdm_dask.master.rows import Rows

@@ -17,7 +17,7 @@ from gdm_dask.analysis.cross_validation import tune
 from gdm_dask.cutting_plane.algorithm import solve
 from gdm_dask.cutting_plane.fit import fit
 from gdm_dask.cutting_plane.problem import Problem
-from gdm_dask.cutting_plane.svm import _inverse, refit
+from gdm_dask.cutting_plane.svm import inverse_of, refit
 from gdm_dask.errors import BadInput
 from gdm_dask.features.moments import with_weights
 from gdm_dask.master.losses import SquaredHinge
@@ -198,7 +198,7 @@ def test_fits_with_any_sum_of_weights_end(kind, scale: float) -> None:
 
 def test_a_problem_beyond_the_precision_of_a_machine_names_the_remedy() -> None:
     with pytest.raises(BadInput, match="singular to machine precision: pass a smaller `C`, or smaller sample weights"):
-        _inverse(np.full((2, 2), 1e30))
+        inverse_of(np.full((2, 2), 1e30))
 
 
 def test_balanced_classes_are_those_of_repeated_samples() -> None:
