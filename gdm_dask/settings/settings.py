@@ -247,7 +247,11 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         ("n_features_to_select", lambda k: k is None or (_is(k) and k >= 1), "None or an integer >= 1"),
         ("tau", lambda tau: _is(tau, real) and 0 <= tau < 1, "in [0, 1)"),
         ("C", lambda C: is_auto(C) or (_is(C, real) and 0 < C < np.inf), "'auto' or a positive number"),
-        ("C", lambda C: is_auto(C) or 1 / MOST_GIVEN <= C <= MOST_GIVEN, f"from {1 / MOST_GIVEN:g} to {MOST_GIVEN:g}"),
+        (
+            "C",
+            lambda C: is_auto(C) or 1 / MOST_GIVEN <= _plain(C) <= MOST_GIVEN,
+            f"from {1 / MOST_GIVEN:g} to {MOST_GIVEN:g}",
+        ),
         ("master", lambda master: master is None or _is_one(master, MASTERS), f"None or one of {', '.join(MASTERS)}"),
         ("cut_size", lambda size: is_auto(size) or (_is(size) and size >= 1), "'auto' or an integer >= 1"),
         ("max_cuts", lambda most: most is None or (_is(most) and most >= 1), "None or an integer >= 1"),
@@ -278,6 +282,11 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 def is_auto(value: Any) -> bool:
     """Return whether a parameter is to be chosen automatically."""
     return isinstance(value, str) and value == "auto"
+
+
+def _plain(number: Any) -> Any:
+    """Return a number of NumPy as one of Python: its own type may be too narrow for the limits."""
+    return number.item() if isinstance(number, np.generic) else number
 
 
 def _is_one(value: Any, names: Container[str]) -> bool:
