@@ -41,7 +41,6 @@ class Cut:
     supports: list[int]  # positions of the features that are already supports, best first
     sizes: np.ndarray  # |scores| of the working set
     support_sizes: np.ndarray
-    norm: float  # of the duals
     value: float  # sum of the squared scores
     bound: float  # on (6) over all free features; infinite after the first cut of a working set
     is_crowded: bool  # features outside the working set might have made a better cut
@@ -65,8 +64,7 @@ def find_cut(
     `diverse_order`.
     """
     sizes = seen.sizes(duals)
-    norm = norm_of(duals)
-    least = NEGLIGIBLE * norm
+    least = NEGLIGIBLE * norm_of(duals)
     order = seen.order(sizes, least)
     usable = np.zeros(0) if new_only else support_sizes
     if method == "exact":
@@ -87,11 +85,17 @@ def find_cut(
     value = float(np.sum(sizes[positions] ** 2) + np.sum(support_sizes[supports] ** 2))
     is_crowded = len(positions) + len(supports) < size and seen.floor > least
     bound = max(bound, value)
-    return Cut(positions, supports, sizes, support_sizes, norm, value, bound, is_crowded, seen.passed(order))
+    return Cut(positions, supports, sizes, support_sizes, value, bound, is_crowded, seen.passed(order))
 
 
-def norm_of(duals: np.ndarray) -> float:
-    """Norm of the duals of all outputs."""
+def norm_of(duals: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Norm of the duals of all outputs; the dual of a sample of weight w is that of w equal samples together.
+
+    >>> norm_of(np.array([[3.0, 4.0]])), norm_of(np.array([[6.0, 0.0]]), np.array([4.0, 0.0]))
+    (5.0, 3.0)
+    """
+    if weights is not None:
+        duals = np.divide(duals, np.sqrt(weights), out=np.zeros(duals.shape), where=weights > 0)
     return math.sqrt(sum(squared_norm(row) for row in duals))
 
 

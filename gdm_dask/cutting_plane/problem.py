@@ -164,7 +164,7 @@ class Problem:
             return
         self.whole.add(features, whole.rows(there))
         self.supports.add(features.tolist(), rows)
-        scores, n_new = self.supports.sizes(self.master.duals) / norm_of(self.master.duals), self.supports.n_entered
+        scores, n_new = self.supports.sizes(self.master.duals) / self._norm(), self.supports.n_entered
         features, scores = by_rank(features, np.repeat(scores, self.supports.counts(np.arange(n_new))))
         self._add_solved(features.tolist(), rows)
         assert self.settings.constraints is not None
@@ -226,10 +226,15 @@ class Problem:
         self._keep_passed(seen, cut)
         self._keep_seen(seen, seen.expand(np.array(cut.positions[:n_new], np.int64)))
         features, sizes = self._features(seen, cut, n_new)
+        scores = (sizes / self._norm()).tolist()
         self._add_solved(features, seen.take(cut.positions[:n_new]))
         seconds = {"matching": matched - clock, "master": work_clock() - matched}
-        self._note((sizes / cut.norm).tolist(), n_new, (len(seen.features), seen.n_compared), seconds)
+        self._note(scores, n_new, (len(seen.features), seen.n_compared), seconds)
         return True
+
+    def _norm(self) -> float:
+        """Norm of the present duals: no score is larger."""
+        return norm_of(self.master.duals, self.fold.weights)
 
     def _add_solved(self, features: list[int], rows: Block | None) -> None:
         """Add a cut and solve the master problem."""

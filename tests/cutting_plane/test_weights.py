@@ -58,6 +58,8 @@ def test_a_fit_with_weights_is_the_fit_of_repeated_samples(kind, m, n, sparse, k
             found = fit(data, y[None], settings, k, certify=k is not None, weights=weights)
         assert [it.cut for it in found.history] == [it.cut for it in expected.history]
         assert found.stopped == expected.stopped
+        scores = [[iteration.best_score for iteration in one.history] for one in (found, expected)]
+        np.testing.assert_allclose(*scores, **close)
         np.testing.assert_array_equal(found.support_features, expected.support_features)
         for support, group in expected.groups.items():
             np.testing.assert_array_equal(found.groups[support], group)
