@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import io
 import os
+import select
 import signal
 import sys
 import time
@@ -157,6 +158,7 @@ def _run() -> None:
     app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__))  # type: ignore[union-attr]
     # Log only the message, without the place in the package that issued it.
     warnings.showwarning = lambda message, *_, **__: logging.getLogger(__name__).warning("%s", message)
+    output = os.dup(1)  # Rich replaces a pipe without a reader
     try:
         try:
             app()
@@ -170,9 +172,12 @@ def _run() -> None:
             f"the memory of this computer does not suffice: {error or 'it is exhausted'}", GdmError.exit_code, "error"
         )
         sys.exit(GdmError.exit_code)
-    except BrokenPipeError:  # the reader of a pipe, such as head, has exited
+    except (BrokenPipeError, SystemExit) as error:
+        is_pipe = isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
+        if not (is_pipe and _has_no_reader(output)):
+            raise
         _drop_output()
-        sys.exit(0)
+        sys.exit(0)  # the reader, such as head, has seen enough; Typer ends with 1
     except OSError as error:
         logging.getLogger(__name__).debug("", exc_info=True)
         place = f"{error.filename}: " if error.filename else ""
@@ -182,6 +187,15 @@ def _run() -> None:
         except OSError:  # the disk is full; otherwise Python would retry at exit and print another error
             _drop_output()
         sys.exit(exit_code_of(error))
+    finally:
+        os.close(output)
+
+
+def _has_no_reader(stream: int) -> bool:
+    """Return whether the other end of a pipe is closed."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return bool(poll.poll(0))
 
 
 def _drop_output() -> None:

@@ -90,6 +90,15 @@ def test_streams_that_take_no_text_leave_the_exit_code(store, streams: str) -> N
         assert (done.returncode, b"Traceback" in done.stderr) == (expected, False)
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_has_seen_enough_is_no_failure(store, options: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    code, _, err = run_gdm("info", store, *options, stdout=writer)
+    os.close(writer)
+    assert (code, err) == (0, "")
+
+
 def test_characters_that_a_terminal_lacks_are_escaped(tmp_path: Path) -> None:
     store = ingest(some_matrix(), tmp_path / "x.zarr", np.where(some_labels(60) > 0, "\u03b1", "caf\xe9"))
     code, out, _ = run_gdm(
