@@ -51,12 +51,12 @@ def equal_samples(rows: Rows, targets: np.ndarray, weights: np.ndarray | None) -
 
     Examples
     --------
-    >>> rows = Rows(4)
-    >>> rows.append(np.array([[0.0, 1.0, 0.0, 1.0]]), means=np.array([0.5]), norms=np.array([1.0]))
-    >>> targets = np.array([[1.0, -1.0, 1.0, -1.0]])
+    >>> rows = Rows(8)
+    >>> rows.append(np.eye(8)[2:3], means=np.array([0.125]), norms=np.array([0.875**0.5]))
+    >>> targets = np.array([[1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0]])
     >>> found = equal_samples(rows, targets, None)
     >>> found.group.tolist(), found.first.tolist(), found.weights(None).tolist()
-    ([0, 1, 0, 1], [0, 1], [2.0, 2.0])
+    ([0, 0, 1, 0, 0, 2, 0, 0], [0, 2, 5], [6.0, 1.0, 1.0])
     """
     bounds, places, values = rows.sparse.entries
     if not rows.is_sparse or values is not None or not (np.abs(targets) == 1.0).all():
